@@ -57,8 +57,6 @@ class ExtraTables(NamedTuple):
     statements: tuple[str, ...]  # SQL statements that create the tables
     allows: Callable[[list[SchemaRow]], bool]  # checks the schema rows (type, name, table, SQL) of the tables
     functions: dict[str, Callable[..., Any]]  # functions that statements may call, by name
-    # takes a database and entries, and returns what a reader that has other tables in memory needs to follow them
-    changes: Callable[["EntryDatabase", list[tuple[int, bytes]]], Any]
     count_unchanged: str  # counts rows, by ids as JSON, that no change after a number has written
 
 
@@ -455,6 +453,8 @@ class ReaderDatabase:
                 with suppress(FileFormatError):  # another thread may have closed it
                     reading.database.roll_back()
             reading.is_active, reading.stamp, reading.last = False, None, None
+            if self._tables is None:  # there is nothing to read before the next refresh
+                self.close_own()
 
     def check_undisturbed(self) -> None:
         """Raise StaleReaderError if the files have changed since the transaction began, and no locks protect it."""

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..persistence import FileFormatError, bring_to_disk, read_fields
 from ._database import EntryDatabase, ExtraTables, Position, ReaderDatabase, check_files, is_blank
@@ -21,7 +21,6 @@ _OF_SQLITE = {f"{_JOURNAL}{suffix}" for suffix in ("", "-wal", "-shm", "-journal
 _SNAPSHOT = re.compile(r"tree-([0-9]{1,20})\.cmt")
 _UNFINISHED = re.compile(r"\.tree-[0-9]+\.cmt\.[0-9a-f]{8}\.part")
 
-T = TypeVar("T")
 Save = Callable[[Path], None]
 Entries = list[tuple[int, bytes]]
 
@@ -264,7 +263,6 @@ class JournalView(NamedTuple):
     position: Position  # the last entry
     base: int  # the number of the snapshot
     acknowledged: int  # the number of a change that must not be missing
-    changes: Any  # what ``ExtraTables.changes`` has returned if the entries continue, or None
 
 
 class FolderReader(FolderFiles):
@@ -286,49 +284,33 @@ class FolderReader(FolderFiles):
             others = f"contains files such as {min(names)!r}, but " if names else "has "
             raise FileFormatError(self.path, f"{others}no journal; check the path, or open it without read_only first")
         self.database = ReaderDatabase(self.journal_path, tables)
-        self._look(EntryDatabase.check_kind)
-
-    def _look(self, read: Callable[[EntryDatabase], T]) -> T:
-        """Return the result of ``read``, called with the database as it is between two commits."""
-
-        def look() -> T:
-            answer = read(self.database.current())
-            self.database.check_undisturbed()
-            return answer
-
         check_files(self.journal_path)
-        try:
-            return self.database.at_last_state(look)
-        finally:
-            if self._tables is None:  # there is nothing to read before the next call
-                self.database.close_own()
+        self.database.at_last_state(lambda: self.database.current().check_kind())
 
     def read(self, after: Position | None = None) -> JournalView:
-        """Return the entries after a position, or all if it is None or the folder has another history by now."""
+        """Return the entries after a position, or all if it is None or the folder has another history by now.
+
+        The caller is within :meth:`ReaderDatabase.at_last_state`.
+        """
+        check_files(self.journal_path)
         has_begun = self.database.is_in_transaction
         acknowledged = Acknowledged(self.path / _MARK, read_only=True)  # before a writer appends more entries
-
-        def view(database: EntryDatabase) -> JournalView:
-            continues = (
-                after is not None
-                and acknowledged.identity == self.identity
-                and database.mark_of(after.sequence) == after.mark
-            )
-            if not continues:
-                database.check(self._tables)
-                self.identity = acknowledged.identity
-            base, last = database.first_entry(), database.last_position()
-            if base is None or last is None:
-                raise FileFormatError(self.journal_path, "is empty; open it without read_only first")
-            entries = list(database.entries(after.sequence if continues and after is not None else -1))
-            changes = None
-            if self._tables is not None and continues and entries:
-                changes = self._tables.changes(database, entries)
-            # a transaction may have begun before the number was read
-            present = min(acknowledged.sequence, last.sequence) if has_begun else acknowledged.sequence
-            return JournalView(entries, continues, last, base, present, changes)
-
-        return self._look(view)
+        database = self.database.current()
+        continues = (
+            after is not None
+            and acknowledged.identity == self.identity
+            and database.mark_of(after.sequence) == after.mark
+        )
+        if not continues:
+            database.check(self._tables)
+            self.identity = acknowledged.identity
+        base, last = database.first_entry(), database.last_position()
+        if base is None or last is None:
+            raise FileFormatError(self.journal_path, "is empty; open it without read_only first")
+        entries = list(database.entries(after.sequence if continues and after is not None else -1))
+        # a transaction may have begun before the number was read
+        present = min(acknowledged.sequence, last.sequence) if has_begun else acknowledged.sequence
+        return JournalView(entries, continues, last, base, present)
 
     def close(self) -> None:
         """Close the connections to the database."""

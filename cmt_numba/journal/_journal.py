@@ -107,8 +107,8 @@ class DurableForm(Protocol):
         """Call ``apply``, which replays entries of the writer and calls :meth:`follow_tables`, as one change."""
         self.lock.change(apply)
 
-    def follow_tables(self, changes: Any) -> None:
-        """Follow changes of additional tables with what ``ExtraTables.changes`` has returned to a reader."""
+    def follow_tables(self, entries: list[tuple[int, bytes]]) -> None:
+        """Follow the changes of additional tables that belong to entries of the writer."""
         return
 
     def use(self, made: Any) -> None:
@@ -180,7 +180,7 @@ class Journal:
         _journals.add(self)
         if self._durability.read_only:
             self.folder = FolderReader(path, tables)
-            self._load(self.folder.read())
+            self.folder.database.at_last_state(lambda: self._load(self.folder.read()))
         else:
             self._begin(path)
 
@@ -362,7 +362,8 @@ class Journal:
             return False
         with self._refreshing:
             now = monotonic()
-            has_changed: bool = uninterrupted(self._form.lock.change, self._refresh)
+            refresh = partial(uninterrupted, self._form.lock.change, self._refresh)
+            has_changed: bool = self.folder.database.at_last_state(refresh)
             if self._durability.refresh_every is not None:
                 self._refresh_due = now + self._durability.refresh_every
             return has_changed
@@ -387,20 +388,19 @@ class Journal:
             return database.at_last_state(refreshed)
 
     def _refresh(self) -> bool:
-        view: JournalView = self.folder.read(None if self.is_behind else self.folder.database.position)
+        database: ReaderDatabase = self.folder.database
+        view: JournalView = self.folder.read(None if self.is_behind else database.position)
         if not view.entries:
             return False
+        self.is_behind, was_exact, has_followed = True, self._is_exact, False
         if view.continues:
-            self.is_behind, was_exact = True, self._is_exact
             # If the cause of an error persists, loading everything raises it.
             with suppress(files.FileFormatError, MemoryError):
                 self._form.follow(partial(self._follow, view))
-                self.is_behind = self._is_exact != was_exact
-            if not self.is_behind:
-                return True
-            view = self.folder.read()
-        self.is_behind = True
-        self._load(view)
+                has_followed = self._is_exact == was_exact
+        if not has_followed:
+            self._load(self.folder.read() if view.continues else view)
+        database.check_undisturbed()
         self.is_behind = False
         return True
 
@@ -409,20 +409,13 @@ class Journal:
         self._replay(twin, view.entries)
         self._check_end(view)
         self._form.use(twin)
-        self._form.follow_tables(view.changes)
         self.folder.database.position = view.position
+        self._form.follow_tables(view.entries)
 
     def _load(self, view: JournalView) -> None:
-        """Restore the object from the folder, which a writer may change meanwhile."""
-        while True:
-            try:
-                made = self._replayed(iter(view.entries))
-                self._check_end(view)
-                break
-            except (files.FileFormatError, OSError):
-                before, view = view, self.folder.read()
-                if view.base == before.base:
-                    raise
+        """Restore the object from the folder."""
+        made = self._replayed(iter(view.entries))
+        self._check_end(view)
 
         def use() -> None:
             self._use(made)

@@ -18,11 +18,11 @@ from .._kernels import NONE, InvariantError
 from .._postings import WordStatistics
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from .._words import Tokenizer, check_same_tokenizer, count_words
-from ..journal import Durability, DurableForm, Entry, Journal, JournalError
+from ..journal import Durability, DurableForm, Entry, Journal, JournalError, unpack_entry
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
-from ._records import CHANGES_OF_RECORDS, TABLES, ChangedRecords, MemoryDatabase, Records
+from ._records import CHANGES_OF_RECORDS, TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._spelling import Spelling
 from ._state import StoreOptions, StoreState, check_operation
@@ -601,9 +601,12 @@ class StoreContents(DurableForm):
         self.lock.step(apply)
         self.stamp = object()
 
-    def follow_tables(self, changes: ChangedRecords) -> None:
+    def follow_tables(self, entries: list[tuple[int, bytes]]) -> None:
         """Follow changes of records."""
-        self.records.follow(changes)
+        assert self.journal is not None
+        path = self.journal.folder.journal_path
+        with refusing(path):
+            self.records.follow(unpack_entry(path, *entry) for entry in entries)
 
     def use(self, made: StoreState) -> None:
         """Replace the state. Raise ValueError if it has other options than the user has given."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._kernels import GrowingColumns
-from ..journal import Entry, EntryDatabase, ExtraTables, SchemaRow, SharedConnection, unpack_entry
-from ..persistence import FileFormatError, refusing
+from ..journal import Entry, ExtraTables, SchemaRow, SharedConnection
+from ..persistence import FileFormatError
 from ._checks import Key
 from ._where import Condition, extract, field_path
 
@@ -83,23 +83,6 @@ _NO_IDS = np.empty(0, np.int64)
 _UNKNOWN = ExpiredIds(_NO_IDS, np.inf, -np.inf)
 
 
-class ChangedRecords(NamedTuple):
-    """The records that a writer has changed, as a reader needs them."""
-
-    ids: np.ndarray  # the ids of all records that may have changed, ascending
-    rows: list[SchemaRow]  # the id, the key and the kind of those that are stored
-    expired: ExpiredIds
-
-
-def _changes(database: EntryDatabase, entries: list[tuple[int, bytes]]) -> ChangedRecords:
-    """Return the records that entries have changed."""
-    with refusing(database.path):
-        ids = np.unique(np.concatenate([_changed_ids(unpack_entry(database.path, *entry)) for entry in entries]))
-    records = Records(database)
-    records.expired()
-    return ChangedRecords(ids, records.named_rows(ids), records._expired)
-
-
 def _changed_ids(entry: Entry) -> np.ndarray:
     """Return the ids of the records that an operation has changed."""
     arguments, after = entry.arguments, entry.after
@@ -111,7 +94,7 @@ def _changed_ids(entry: Entry) -> np.ndarray:
 
 
 _UNCHANGED = "SELECT count(*) FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value WHERE r.changed <= ?"
-TABLES = ExtraTables((_RECORDS, _EXPIRIES, _FACTS), _are_ours, _FUNCTIONS, _changes, _UNCHANGED)
+TABLES = ExtraTables((_RECORDS, _EXPIRIES, _FACTS), _are_ours, _FUNCTIONS, _UNCHANGED)
 """The tables of a store, in the database of a journal or in a database in memory."""
 
 
@@ -273,15 +256,18 @@ class KeyTable:
         all_ids, _, kinds = self._columns.columns
         kinds[all_ids.searchsorted(ids)] = new_kinds
 
-    def follow(self, changed: ChangedRecords) -> None:
-        """Apply changes that a writer has made."""
+    def follow(self, changed: np.ndarray, rows: list[SchemaRow]) -> None:
+        """Apply changes that a writer has made: the ids that may have changed, and the rows of those that are stored.
+
+        A row has the id, the key and the kind.
+        """
         last = self._columns.columns[0].max(initial=-1)
-        ids, kinds = (np.array([row[i] for row in changed.rows], np.int64) for i in (0, 2))
-        self.delete(np.setdiff1d(changed.ids, ids))
+        ids, kinds = (np.array([row[i] for row in rows], np.int64) for i in (0, 2))
+        self.delete(np.setdiff1d(changed, ids))
         are_old = ids <= last
         self.mark(ids[are_old], kinds[are_old].astype(np.int8))
         if not are_old.all():
-            keys: Any = [row[1] for row in changed.rows if row[0] > last]  # type: ignore[operator]
+            keys: Any = [row[1] for row in rows if row[0] > last]  # type: ignore[operator]
             self.append(ids[~are_old], keys, kinds[~are_old].astype(np.int8))
 
     def delete(self, ids: np.ndarray) -> None:
@@ -431,12 +417,14 @@ class Records:
             if database is not None:
                 self._database = database
 
-    def follow(self, changed: ChangedRecords) -> None:
-        """Apply changes that a writer has made."""
+    def follow(self, entries: Iterable[Entry]) -> None:
+        """Follow the changes that a writer has made with some entries."""
         with self._reading:
             if self._table is not None:
-                self._table.follow(changed)
-            self._expired = changed.expired
+                ids = np.unique(np.concatenate([_changed_ids(entry) for entry in entries]))
+                self._table.follow(ids, self.named_rows(ids))
+            self._expired = _UNKNOWN
+        self.expired()
 
     def find(self, keys: Sequence[Key]) -> np.ndarray:
         """Return the id of each key as int64, or -1 if it is not stored."""
