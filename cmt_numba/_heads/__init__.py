@@ -1,6 +1,6 @@
 """Linear models over labels, their stored examples, and searches for candidate labels."""
 
-from .binary_svm import new_duties
+from .binary_svm import FormerRows, new_duties, no_former_rows
 from .candidates import Listing, list_hard_negatives, list_labels, score_labels
 from .examples import (
     ExampleParameters,

@@ -6,6 +6,11 @@ form. A row has the label if its score is positive; the margin is 1. A row's wei
 
 The remaining rows are treated as rows without features, whose score is the bias. These rows are identical, so they
 share a single dual variable. Without them, a rare label would not learn that it is rare.
+
+Further rows change a scorer from its former weights. The more the former objective curves in a direction, the smaller
+the change: a weight counts ``1 + a * g`` times, where ``a`` is the curvature of the label's slack and ``g`` is the mean
+square of the feature. This approximates the diagonal of the Hessian matrix, so a scorer that learns in batches ends
+where one that learns all rows at once would.
 """
 
 from typing import NamedTuple
@@ -26,6 +31,14 @@ _CELLS_IN_A_LINE = 16  # cells in a cache line of 64 bytes
 _SWEEPS_TO_CHECK = 5  # every fifth sweep checks all rows; other sweeps check only rows that still change
 
 
+class FormerRows(NamedTuple):
+    """The rows that labels have learned before."""
+
+    n_of_label: np.ndarray  # float64 (labels,): total weight of the rows with each label
+    curvature: np.ndarray  # float32 (labels,): second derivative of the slack with respect to the label's scores
+    squares: np.ndarray  # float32 (features,): mean square of each feature
+
+
 class Duties(NamedTuple):
     """Parameters and dual variables that all tasks share."""
 
@@ -34,6 +47,8 @@ class Duties(NamedTuple):
     weights: np.ndarray  # float32 (rows,): weights of the current rows
     totals: np.ndarray  # float64 (labels,): total weight of all rows, paired with the label or not
     of_others: np.ndarray  # float32 (labels,): dual variable shared by the rows without features
+    former: FormerRows
+    curvature: np.ndarray  # written, float32 (labels,): that of the current rows
 
 
 class LabelTask(NamedTuple):
@@ -62,16 +77,24 @@ class Bench(NamedTuple):
     met: np.ndarray  # int32: the last label with a weight for each feature
     touched: np.ndarray  # int32: features with weights of the current label
     n_touched: np.ndarray  # int64 (1,): number of touched features; all other weights are 0
+    ratios: np.ndarray  # float32: square root of how far each weight moves, relative to a new label
     active: np.ndarray  # int64: positions of pairs that still change
     learning: np.ndarray  # int64: buffer for the active pairs of the next sweep
     softness: np.ndarray  # float32 (rows,): softness of each row, smaller for larger weights
     stream: np.ndarray  # uint64 (1,): random state
 
 
-def new_duties(aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int) -> Duties:
+def no_former_rows(n_labels: int, n_features: int) -> FormerRows:
+    return FormerRows(np.zeros(n_labels), *(np.zeros(n, np.float32) for n in (n_labels, n_features)))
+
+
+def new_duties(
+    aggressiveness: float, weights: np.ndarray, totals: np.ndarray, n_known: int, former: FormerRows
+) -> Duties:
     """Return duties whose dual variables are 0."""
-    of_others = np.zeros(totals.size, np.float32)
-    return Duties(min(_SOFTNESS / aggressiveness, _SOFTEST), n_known, weights, totals.astype(np.float64), of_others)
+    of_others, curvature = np.zeros((2, totals.size), np.float32)
+    softness = min(_SOFTNESS / aggressiveness, _SOFTEST)
+    return Duties(softness, n_known, weights, totals.astype(np.float64), of_others, former, curvature)
 
 
 def numbered_afresh(rows: kernels.Rows) -> tuple[kernels.Rows, np.ndarray]:
@@ -103,6 +126,7 @@ def _new_bench(rows, features, most):
         empty(d, np.int32),
         empty(d, np.int32),
         zeros(1, np.int64),
+        empty(d, np.float32),
         empty(most, np.int64),
         empty(most, np.int64),
         empty(n_rows, np.float32),
@@ -111,13 +135,13 @@ def _new_bench(rows, features, most):
 
 
 @inner
-def _soften(bench, rows, pairs, first, stop, duties):
+def _soften(bench, rows, pairs, label, first, stop, duties):
     """Write the softness of a label's rows, and return that of rows of weight 1.
 
     The more rows have the label, the more their slack outweighs the length of the weights. In sparse rows, which have
     many features, slack therefore counts less.
     """
-    n_rows = 0.0
+    n_rows = duties.former.n_of_label[label] if rows.sparse else 0.0
     for pair in range(first, stop):
         if rows.sparse and pairs.has[pair]:
             n_rows += duties.weights[pairs.rows[pair]]
@@ -238,21 +262,22 @@ def _keep(models, bench, label, duties, share, solved, end):
 
 
 @inner
-def _hold_others_off(bias, label, others, softness, duties):
+def _hold_others_off(bias, ease, label, others, softness, duties):
     """Take the dual step of the rows without features, and return the new bias."""
     softness = np.float32(softness / others)
     short = np.float32(1.0) + bias - softness * duties.of_others[label]
-    change = dual_step(short, np.float32(1.0) + softness, duties.of_others[label])
+    change = dual_step(short, ease + softness, duties.of_others[label])
     duties.of_others[label] += change
-    return bias - change
+    return bias - ease * change
 
 
 @inner
-def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
+def _learn_pair(bench, rows, pairs, pair, label, bias, ease, of_others):
     """Take the dual step of a pair; return the new bias and the step.
 
-    ``of_others`` is the dual variable of the rows without features. If it is large enough to offset the change of the
-    bias, the curvature omits the bias, because the next step of these rows restores it.
+    ``ease`` is the squared value of the constant feature of the bias. ``of_others`` is the dual variable of the rows
+    without features. If it is large enough to offset the change of the bias, the curvature omits the bias, because the
+    next step of these rows restores it.
     """
     x = kernels.row_of(rows, pairs.rows[pair])
     sign = np.float32(1.0) if pairs.has[pair] else np.float32(-1.0)
@@ -260,21 +285,21 @@ def _learn_pair(bench, rows, pairs, pair, label, bias, of_others):
     short = np.float32(1.0) - sign * (_score(bench, x) + bias) - softness * weight
     if short <= 0.0 and weight == 0.0:
         return bias, np.float32(0.0)
-    curvature = kernels.squared_length(x) + np.float32(1.0) + softness  # 1 for the constant feature of the bias
-    change = dual_step(short, curvature - np.float32(1.0), weight)
+    curvature = kernels.squared_length(x) + ease + softness
+    change = dual_step(short, curvature - ease, weight)
     if np.abs(change) > of_others:
         change = dual_step(short, curvature, weight)
     if np.abs(change) >= _CLOSE_ENOUGH:
         if weight == 0.0:
             _touch(bench, x, label)
         _add(bench, x, sign * change)
-        bias += sign * change
+        bias += ease * sign * change
         pairs.weights[pair] = weight + change
     return bias, change
 
 
 @inner
-def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, softness, duties):
+def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, ease, others, softness, duties):
     """Sweep once over the active pairs or, if ``checking``, over ``n_active`` pairs from ``first`` on.
 
     Returns the new bias, the longest step and the number of pairs that still change. The order of pairs differs between
@@ -297,10 +322,10 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, s
         number = (factor * i + offset) & mask
         if number < n_active:
             pair = first + number if checking else bench.active[number]
-            bias, change = _learn_pair(bench, rows, pairs, pair, label, bias, duties.of_others[label])
+            bias, change = _learn_pair(bench, rows, pairs, pair, label, bias, ease, duties.of_others[label])
             if np.abs(change) >= _CLOSE_ENOUGH:
                 if others > 0.0:
-                    bias = _hold_others_off(bias, label, others, softness, duties)
+                    bias = _hold_others_off(bias, ease, label, others, softness, duties)
                 farthest = max(farthest, np.abs(change))
             if pairs.weights[pair] > 0.0 or change > 0.0:
                 bench.learning[n_learning] = pair
@@ -311,45 +336,90 @@ def _sweep(bench, rows, pairs, label, first, n_active, checking, bias, others, s
 
 
 @inner
-def _solve(bench, rows, pairs, label, first, stop, bias, duties, n_sweeps):
+def _solve(bench, rows, pairs, label, first, stop, bias, ease, duties, n_sweeps):
     """Train the label whose weights are in ``bench.weights``; return its bias."""
-    others, n_active, softness = duties.totals[label], 0, _soften(bench, rows, pairs, first, stop, duties)
+    others, n_active, softness = duties.totals[label], 0, _soften(bench, rows, pairs, label, first, stop, duties)
     for pair in range(first, stop):
         others -= duties.weights[pairs.rows[pair]]
     for sweep in range(n_sweeps):
         checks = sweep % _SWEEPS_TO_CHECK == 0
         n = stop - first if checks else n_active
-        bias, farthest, n_active = _sweep(bench, rows, pairs, label, first, n, checks, bias, others, softness, duties)
+        bias, farthest, n_active = _sweep(
+            bench, rows, pairs, label, first, n, checks, bias, ease, others, softness, duties
+        )
         if others > 0.0:
-            bias = _hold_others_off(bias, label, others, softness, duties)
+            bias = _hold_others_off(bias, ease, label, others, softness, duties)
         if checks and farthest < _FARTHEST:
             break
+    duties.curvature[label] = 0.0
+    for pair in range(first, stop):
+        if pairs.weights[pair] > 0.0:
+            duties.curvature[label] += np.float32(1.0) / bench.softness[pairs.rows[pair]]
     return bias
 
 
 @inner
-def _solve_label(models, bench, rows, pairs, label, duties, task, solved, end):
+def _divide_weights(bench, sparse):
+    """Divide the weights of the current label by their ratios."""
+    n = bench.n_touched[0] if sparse else bench.weights.size
+    for i in range(n):
+        feature = bench.touched[i] if sparse else i
+        bench.weights[feature] /= bench.ratios[feature]
+
+
+@inner
+def _change_units(bench, rows, scaled, pairs, label, first, stop, former):
+    """Measure weights in units in which all are equally expensive to change, and write the rows in these units.
+
+    Return the squared unit of the bias.
+    """
+    for i in range(bench.ratios.size):
+        square = former.squares[i]
+        bench.ratios[i] = np.float32(1.0) / np.sqrt(np.float32(1.0) + former.curvature[label] * square)
+    for pair in range(first, stop):
+        x = kernels.row_of(rows, pairs.rows[pair])
+        for i in range(x.a, x.b):
+            feature = np.int64(x.indices[i]) if rows.sparse else i - x.a
+            scaled.values[i] = x.values[i] * bench.ratios[feature]
+    _divide_weights(bench, rows.sparse)
+    return np.float32(1.0) / (np.float32(1.0) + former.curvature[label])
+
+
+@inner
+def _restore_units(bench, sparse):
+    for i in range(bench.ratios.size):
+        bench.ratios[i] = np.float32(1.0) / bench.ratios[i]
+    _divide_weights(bench, sparse)
+
+
+@inner
+def _solve_label(models, bench, rows, scaled, pairs, label, duties, task, solved, end):
     """Train a label and append its scorer from entry ``end`` on; return the new end."""
     first, stop = pairs.offsets[label], pairs.offsets[label + 1]
+    bench.stream[0], ease = label, np.float32(1.0)
     if label < duties.n_known:
         bias = np.float32(models.records[0, label]["bias"])
         _load(models, bench, rows, pairs, label, first, stop)
+        ease = _change_units(bench, rows, scaled, pairs, label, first, stop, duties.former)
+        bias = _solve(bench, scaled, pairs, label, first, stop, bias, ease, duties, task.n_sweeps)
+        _restore_units(bench, rows.sparse)
     else:
         bias = _add_up(bench, rows, pairs, label, first, stop) - duties.of_others[label]
-    bench.stream[0] = label
-    solved.biases[label - task.first] = _solve(bench, rows, pairs, label, first, stop, bias, duties, task.n_sweeps)
+        bias = _solve(bench, rows, pairs, label, first, stop, bias, ease, duties, task.n_sweeps)
+    solved.biases[label - task.first] = bias
     end = _keep(models, bench, label, duties, np.float32(task.share), solved, end)
     _clear(bench, models.sparse)
     return end
 
 
 @kernel
-def solve_labels(models, rows, features, pairs, duties, task, solved):
+def solve_labels(models, rows, scaled, features, pairs, duties, task, solved):
     """Train the labels of a task, each on the rows that are paired with it.
 
-    Feature ``i`` of sparse ``rows`` is feature ``features[i]`` of the head. Reads the models. Writes ``solved`` and,
-    for these labels only, the weights of ``pairs`` and ``duties.of_others``. Threads may therefore solve different
-    tasks concurrently.
+    Feature ``i`` of sparse ``rows`` is feature ``features[i]`` of the head. ``duties.former.squares`` is numbered like
+    the rows. Reads the models. Writes ``solved``, the values of ``scaled``, which are the rows again, and, for these
+    labels only, the weights of ``pairs``, ``duties.of_others`` and ``duties.curvature``. Threads may therefore solve
+    different tasks concurrently, each with its own ``scaled``.
     """
     models = by_reference(models)
     bench = _new_bench(rows, features, kernels.longest_row(pairs, task.first, task.stop))
@@ -358,6 +428,6 @@ def solve_labels(models, rows, features, pairs, duties, task, solved):
     end = 0
     for label in range(task.first, task.stop):
         if pairs.offsets[label] < pairs.offsets[label + 1]:
-            end = _solve_label(models, bench, rows, pairs, label, duties, task, solved, end)
+            end = _solve_label(models, bench, rows, scaled, pairs, label, duties, task, solved, end)
         solved.ends[label - task.first] = end
     release(bench)

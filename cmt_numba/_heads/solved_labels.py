@@ -59,7 +59,8 @@ def solved_labels(
     most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
     room = np.empty(most if rows.sparse else 0, np.int32), np.empty(most, np.float32)
     solved = Solved(np.zeros(n_labels, np.int64), *room, np.zeros(n_labels, np.float32))
-    solve_labels(head.models, rows, features, pairs, duties, task, solved)
+    scaled = rows._replace(values=rows.values.copy()) if task.first < duties.n_known else rows
+    solve_labels(head.models, rows, scaled, features, pairs, duties, task, solved)
     end = int(solved.ends[-1])
     return solved._replace(features=solved.features[:end].copy(), weights=solved.weights[:end].copy())
 
@@ -170,11 +171,15 @@ def _solved(
 ) -> Iterator[tuple[LabelBlock, LabelTask, Solved]]:
     """Yield all tasks with scorers that start from ``current[0]``, which the caller may replace after each task."""
     rows, features = numbered_afresh(training.rows)
+    former = training.duties.former
+    if rows.sparse:
+        former = former._replace(squares=former.squares[features])
+    duties = training.duties._replace(former=former)
     for block in blocks:
         tasks = tasks_for(rows, block, training.n_sweeps, training.share, training.cells_in_a_task)
         for first, stop in spans(len(tasks), training.tasks_at_once):
             some = tasks[first:stop]
-            solve = partial(solved_labels, current[0], rows, features, block.pairs, training.duties)
+            solve = partial(solved_labels, current[0], rows, features, block.pairs, duties)
             for task, solved in zip(some, map_threads(solve, some, training.n_threads), strict=True):
                 yield block, task, solved
 

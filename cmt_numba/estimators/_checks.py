@@ -111,6 +111,9 @@ def _check_label_sets(model: MultilabelModel, d: int, thorough: bool) -> None:
     require((weight is None) == (index.weight_of_label is None), "labels and rows must both have weights, or neither")
     require(weight is None or weight >= 0.0, "the total weight of rows must not be negative")
     require(pair is None or (n_columns == 1 and pair.size in (1, 2)), "a vector must have one or two classes")
+    width = index.head.parameters.n_features
+    sound = model.squares.size == width and model.curvature.size <= model.column_of_label.size
+    require(sound, "features must have sums of squares, and labels may have a curvature")
     if model.f1_sums is not None:
         require(model.f1_sums.size == THRESHOLDS.size + 1, "there must be an F1 for each threshold")
         sound = invariants.all_finite(model.f1_sums) and bool(np.all(model.f1_sums >= 0.0))

@@ -91,6 +91,9 @@ class MultilabelModel(files.WithFields):
         names=files.OptionalField(files.LabelsField()),  # label names by column; None if labels have no names
         pair=files.OptionalField(files.LabelsField()),  # classes of a vector ``Y``; None for other formats of ``Y``
         is_output_sparse=files.FlagField(),  # whether labels were given in a sparse matrix
+        # of the learned rows: the curvature of each label's slack, and the sum of the squares of each feature
+        curvature=files.ArrayField(np.float32, bounds=(0, np.inf)),
+        squares=files.ArrayField(np.float64, bounds=(0, np.inf)),
         # sums of the F1 by threshold; None if the threshold is not learned
         f1_sums=files.OptionalField(files.ArrayField(np.float64)),
         # means of label sets; None if rows are no table or have too many label sets
@@ -114,6 +117,8 @@ class MultilabelModel(files.WithFields):
         self.is_output_sparse, self.n_columns = is_output_sparse, 0
         self.label_of_column: np.ndarray = np.empty(0, np.int64)
         self.column_of_label: np.ndarray = np.empty(0, np.int64)
+        self.curvature: np.ndarray = np.empty(0, np.float32)
+        self.squares = np.zeros(index.head.parameters.n_features)
         self.f1_sums: np.ndarray | None = None
         self.means: SetMeans | None = no_means(rows.n_features) if index.is_standardized else None
 
@@ -154,7 +159,7 @@ class MultilabelModel(files.WithFields):
 
         Training starts from the pairs of ``former``. Without them, return the pairs on which scorers have been trained.
         """
-        index, n_known, of_rows = self.index, self.index.n_labels, batch.of_answers()
+        index, of_rows, known = self.index, batch.of_answers(), self._former_rows()
         if not afresh:
             index.measure_further(batch.rows, batch.lengths, batch.weights)
         rows = index.prepared(batch.rows, batch.lengths)
@@ -163,6 +168,7 @@ class MultilabelModel(files.WithFields):
         means = self._further_means(batch)
         if self.examples is not None:
             self.examples.insert(as_matrix(batch.rows))
+        self.squares = self.squares + _sums_of_squares(rows, batch.weights)
         if index.n_labels == 0:
             return None  # no example has a label yet
         self._choose_common()
@@ -174,10 +180,17 @@ class MultilabelModel(files.WithFields):
             weights = batch.weights
             if means is not None and not afresh:
                 rows, of_rows, labels, weights = self._with_means(means, rows, of_rows, labels, weights)
-            trained = self._train_head(rows, of_rows, labels, n_known, weights, options)
+            trained = self._train_head(rows, of_rows, labels, known, weights, options)
         self.means = means
         index.end_training(batch.rows.n_rows)
         return trained
+
+    def _former_rows(self) -> heads.FormerRows:
+        """Return the rows learned so far. They do not count in tables whose label sets are learned again."""
+        n_of_label, n_rows = self.index.amounts
+        squares = (self.squares / max(n_rows, 1e-9)).astype(np.float32)
+        curvature = _padded(self.curvature, n_of_label.size) * np.float32(self.means is None)
+        return heads.FormerRows(n_of_label.astype(np.float64), curvature, squares)
 
     def _further_means(self, labelled: LabelledRows) -> SetMeans | None:
         if self.means is None:
@@ -247,15 +260,15 @@ class MultilabelModel(files.WithFields):
         rows: Rows,
         of_rows: np.ndarray,
         labels: np.ndarray,
-        n_known: int,
+        former: heads.FormerRows,
         weights: Factors,
         options: SetOptions,
     ) -> TrainedPairs:
         """Train the head on rows: row ``of_rows[i]`` has the label ``labels[i]``. Return the pairs that count.
 
-        Labels ``n_known`` and above are new. ``weights`` are row weights.
+        Labels without ``former`` rows are new. ``weights`` are row weights.
         """
-        index, n_rows, n_labels = self.index, rows.n_rows, self.index.n_labels
+        index, n_rows, n_labels, n_known = self.index, rows.n_rows, self.index.n_labels, former.n_of_label.size
         common, orders, of_each = index.head.common.labels, index.orders, filled(weights, n_rows)
         # The index keeps the means of new labels, but dense scorers must find hard negatives before they are forgotten.
         found_before = None if index.is_sparse or n_labels == common.size else self._hard_negatives(rows, options)
@@ -266,7 +279,9 @@ class MultilabelModel(files.WithFields):
         learn = heads.learn_afresh if in_lists else heads.learn_memberships
         in_hand, of_all = of_each.sum(dtype=np.float64), index.amounts[1]
         totals = np.where(np.arange(n_labels) < n_known, in_hand, of_all)
-        duties = heads.new_duties(options.aggressiveness, of_each, totals, n_known)
+        n_of_label, curvature, squares = former
+        former = heads.FormerRows(_padded(n_of_label, n_labels), _padded(curvature, n_labels), squares)
+        duties = heads.new_duties(options.aggressiveness, of_each, totals, n_known, former)
         n_threads = threads_for(n_rows, options)
         trained = TrainedPairs(np.arange(n_rows), self.column_of_label, common, duties.of_others, [])
 
@@ -287,6 +302,7 @@ class MultilabelModel(files.WithFields):
                 counted = counted._replace(rows=order[counted.rows].astype(np.int32))
                 trained.parts.append((counted, _SWEEPS_AT_ONCE, _NEGLIGIBLE_IN_COMMON))
         if n_labels == common.size:
+            self.curvature = _padded(self.curvature, n_labels) + duties.curvature
             return trained
         del shuffled, answers  # frees copies of all rows
         others, share = ~np.isin(labels, common), heads.NEGLIGIBLE if n_known == 0 else 0.0
@@ -303,6 +319,7 @@ class MultilabelModel(files.WithFields):
             train(rows, of_each, of_labels, _SWEEPS, share)
             pairs = heads.joined(noted)
         trained.parts.append((pairs, _SWEEPS, share))
+        self.curvature = _padded(self.curvature, n_labels) + duties.curvature
         if n_known > 0:
             index.prune()
         else:
@@ -354,7 +371,8 @@ class MultilabelModel(files.WithFields):
         totals, known = np.full(n_labels, of_each.sum(dtype=np.float64)), labels != NONE
         common = labels[former.common]
         totals[common[common != NONE]] = 0.0  # rows without a pair have no effect on a common label
-        duties = heads.new_duties(options.aggressiveness, of_each, totals, 0)
+        former_rows = heads.no_former_rows(n_labels, rows.n_features)
+        duties = heads.new_duties(options.aggressiveness, of_each, totals, 0, former_rows)
         duties.of_others[labels[known]] = former.of_others[known]
         heads.forget_labels(index.head.models, 0)
         learn, n_threads = heads.learn_memberships, threads_for(rows.n_rows, options)
@@ -422,6 +440,21 @@ class MultilabelModel(files.WithFields):
             raise ValueError("examples are not stored: pass store_examples=True and fit again to find neighbors")
         ids, cosines = self.examples.search(as_matrix(rows), k, _RECALL, n_threads=threads_for(rows.n_rows, options))
         return ids, cosines.astype(np.float32)
+
+
+def _padded(values: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(values, (0, size - values.size))
+
+
+def _sums_of_squares(rows: Rows, weights: Factors) -> np.ndarray:
+    """Return the weighted sum of the squares of each feature: float64."""
+    squares, n = np.square(rows.values, dtype=np.float64), rows.n_features
+    if weights is not None:
+        squares *= np.repeat(weights, np.diff(rows.offsets))
+    if rows.sparse:
+        return np.bincount(rows.indices, squares, n)
+    sums: np.ndarray = squares.reshape(-1, n).sum(axis=0)
+    return sums
 
 
 def _noting(blocks: Iterable[heads.LabelBlock], counted: list[heads.ExamplePairs]) -> Iterator[heads.LabelBlock]:

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -328,12 +328,13 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         """
         model = self._fitted()
         if reject_below is None:
-            answers: np.ndarray = model.classes[self._best(texts, 1)[0][:, 0]]
+            best = [logits.argmax(axis=1) for _, logits in self._logits(texts)]
+            answers: np.ndarray = model.classes[np.concatenate([np.empty(0, np.int64), *best])]
             return answers
         lowest = checks.check_real("reject_below", reject_below, 0.0, 1.0)
         named = with_reject_label(model.classes, reject_label)
-        best, chances = self._best(texts, 1)
-        return named[np.where(chances[:, 0] < lowest, named.size - 1, best[:, 0])]
+        places, chances = self._best(texts, 1)
+        return named[np.where(chances[:, 0] < lowest, named.size - 1, places[:, 0])]
 
     @keeps_interpreter
     @reads
@@ -357,16 +358,21 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         return self._best(texts, checks.check_integer("k", k, 1))
 
     def _best(self, texts: Iterable[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        model, best, chances = self._fitted(), [], []
+        k = min(k, model.classes.size)
+        for hashed, logits in self._logits(texts):
+            order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
+            best.append(order)
+            chances.append(np.take_along_axis(model.probabilities(logits, hashed, is_open=True), order, 1))
+        return np.concatenate([np.empty((0, k), np.int64), *best]), np.concatenate([np.empty((0, k)), *chances])
+
+    def _logits(self, texts: Iterable[str]) -> Iterator[tuple[HashedTexts, np.ndarray]]:
+        """Yield the features and the logits of blocks of texts."""
         model, (hashed, vectors) = self._fitted(), self._read(texts)
-        n, k = hashed.starts.size - 1, min(k, model.classes.size)
-        best, chances = np.empty((n, k), np.int64), np.empty((n, k))
+        n = hashed.starts.size - 1
         for rows in model.blocks(n):
             few = hashed if n == rows.stop - rows.start else hashed.rows(rows)
-            logits = model.logits(few, None if vectors is None else vectors[rows])
-            order = np.argsort(-logits, axis=1, kind="stable")[:, :k] if k > 1 else logits.argmax(axis=1)[:, None]
-            open_chances = model.probabilities(logits, few, is_open=True)
-            best[rows], chances[rows] = order, np.take_along_axis(open_chances, order, 1)
-        return best, chances
+            yield few, model.logits(few, None if vectors is None else vectors[rows])
 
     @reads
     def kneighbors(self, texts: Iterable[str], n_neighbors: int = 5, return_distance: bool = True) -> Any:

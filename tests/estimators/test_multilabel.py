@@ -12,6 +12,7 @@ from internals import trained_head
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import f1_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 from test_supervision import FORMS, weights_of
@@ -19,6 +20,7 @@ from test_supervision import FORMS, weights_of
 from cmt_numba import CMTMultilabelClassifier
 from cmt_numba._heads import (
     ExamplePairs,
+    FormerRows,
     Head,
     HeadParameters,
     LabelBlock,
@@ -33,6 +35,7 @@ from cmt_numba._heads import (
     new_digest,
     new_duties,
     new_head,
+    no_former_rows,
     one_block,
     pair_with_all,
     pair_with_answers,
@@ -92,7 +95,10 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
     found = group_by_label(hard_negatives, rng.permutation(25), 4)
     against_some = joined([block.pairs for block in pair_with_hard_negatives(of_the_last, found, 25, 10)])
     weights = rng.uniform(0.3, 3.0, 25).astype(np.float32)
-    duties = new_duties(2.0, weights, np.full(4, 15 + weights.sum()), n_known)
+    former = no_former_rows(4, 5)
+    if n_known > 0:  # weights that have learned before are harder to change
+        former = FormerRows(np.zeros(4), rng.uniform(0.0, 5.0, 4).astype(np.float32), rng.random(5, np.float32))
+    duties = new_duties(2.0, weights, np.full(4, 15 + weights.sum()), n_known, former)
     for pairs in (against_all, against_some):
         for n_threads in (1, 2):  # the second run continues from the result of the first
             head = learn_memberships(head, one_block(pairs), Training(checked, duties, 150, 0.0, n_threads))
@@ -100,14 +106,16 @@ def test_memberships_match_those_of_liblinear(form: Any, n_known: int, rng: np.r
     for label in range(4):
         seen = np.arange(25) if label < 3 else np.flatnonzero(Y[:, 3] | np.isin(np.arange(25), every_second))
         others = duties.totals[label] - weights[seen].sum()
+        units = 1.0 / np.sqrt(1.0 + former.curvature[label] * np.append(former.squares, 1.0))
         svm = LinearSVC(C=2.0, dual=False, fit_intercept=False, tol=1e-8)
         svm.fit(
-            np.vstack([with_bias[seen], no_features]),
+            np.vstack([with_bias[seen], no_features]) * units,
             np.append(Y[seen, label], False),
             np.append(weights[seen], others),
         )
-        np.testing.assert_allclose(weights_of(head, 0, label), svm.coef_[0, :5], atol=0.01)
-        assert head.labels[0, label]["bias"] == pytest.approx(svm.coef_[0, 5], abs=0.01)
+        expected = units * svm.coef_[0]
+        np.testing.assert_allclose(weights_of(head, 0, label), expected[:5], atol=0.01)
+        assert head.labels[0, label]["bias"] == pytest.approx(expected[5], abs=0.01)
 
 
 @FORMS
@@ -115,9 +123,8 @@ def test_a_rare_label_is_solved_in_few_sweeps(form: Any):
     rows = check_rows(form(np.eye(4, 6)))
     head = with_labels(new_head(HeadParameters(6, rows.sparse, 0, 1.0)), check_rows(form(np.ones((1, 6)))))
     forget_labels(head.models, 0)
-    duties = new_duties(
-        1.0, np.ones(4, np.float32), np.full(1, 100_000), 0
-    )  # nearly all rows lack the features of the label
+    # Nearly all rows lack the features of the label.
+    duties = new_duties(1.0, np.ones(4, np.float32), np.full(1, 100_000), 0, no_former_rows(1, 6))
     pairs = pair_with_all(pair_with_answers(np.arange(4), np.zeros(4, np.int64), 1), np.zeros(1, np.int64), 4)
     learn_memberships(head, one_block(pairs), Training(rows, duties, 4, 0.0))
     # The bias is -1, so a margin of 1 requires a weight of 2, reduced by the softness.
@@ -133,7 +140,7 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
         forget_labels(head.models, 0)
         pairs = pair_with_all(pair_with_answers(*np.nonzero(Y), 7), np.arange(7), 20)
         assert len(tasks_for(rows, one_block(pairs)[0], 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
-        duties = new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0)
+        duties = new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0, no_former_rows(7, 6))
         training = Training(rows, duties, 5, 0.0, n_threads, n_cells, n_tasks)
         head = learn_memberships(head, one_block(pairs), training)
         tables.append([(*weights_of(head, 0, label), head.labels[0, label]["bias"]) for label in range(7)])
@@ -160,7 +167,8 @@ def test_scorers_learned_in_lists_are_those_learned_in_tables(
     forget_labels(head.models, 0)
     listed = in_lists(head, 7)
     for labels in (np.array([1, 4]), np.array([0, 2, 3, 6])):  # label 5 is not trained
-        duties = [new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0) for _ in range(2)]
+        former = no_former_rows(7, 40)
+        duties = [new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0, former) for _ in range(2)]
         pairs = [pair_with_all(answers, labels, 20) for _ in range(2)]
         head = learn_memberships(head, one_block(pairs[0]), Training(rows, duties[0], 5, 0.04))
         training = Training(rows, duties[1], 5, 0.04, n_threads, n_cells, n_tasks)
@@ -397,6 +405,19 @@ def test_labels_come_at_any_time(form: Any):
         classifier.partial_fit(form(X), Y)
     assert np.mean(classifier.predict(form(X)) != Y) < 0.1
     classifier.check_invariants()
+
+
+@needs_jit
+@FORMS
+def test_batches_of_noisy_label_sets_are_learned_like_one_fit(form: Any):
+    (X, Y), (Q, answers) = (topics(n, 20, seed, width=60) for n, seed in ((1500, 1), (500, 2)))
+    noisy = Y ^ (np.random.default_rng(3).random(Y.shape) < 0.1)
+    fitted = CMTMultilabelClassifier(random_state=0).fit(form(X), noisy)
+    live = CMTMultilabelClassifier(random_state=0)
+    for first in range(0, 1500, 50):
+        live.partial_fit(form(X[first : first + 50]), noisy[first : first + 50])
+    scores = [f1_score(answers, one.predict(form(Q)), average="micro") for one in (live, fitted)]
+    assert scores[0] > scores[1] - 0.03
 
 
 def test_rows_without_labels():
