@@ -5,7 +5,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ._labelled import log_softmax
 
-FIRST_WEIGHTS = {"sums": 12.0, "dense": 8.0}  # turn scores into logits, before any evidence
+FIRST_WEIGHTS = {"sums": 12.0, "dense": 16.0}  # turn scores into logits, before any evidence
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000

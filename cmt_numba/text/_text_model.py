@@ -32,7 +32,8 @@ _SHARE, _SHARES = 0.1, (0.3, 1.5)
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
 _GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
 _AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, to train with each new text
-_COMPARED = 4_096  # stored texts among which to look for those that the class of a new text takes
+# Stored texts among which to look for those that the class of a new text takes, and approximate maximum of features
+_COMPARED, _COMPARED_FEATURES = 4_096, 160_000
 _ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
 _PASSES = 3  # maximum number of passes over new texts and the texts that they affect
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
@@ -265,7 +266,8 @@ class TextModel(files.WithFields):
             for label, others in zip(stored.labels[new[rows]], rivals, strict=True):
                 parts.append(self._some(np.flatnonzero(stored.labels == label), most))
                 parts.append(self._some(np.flatnonzero(np.isin(stored.labels, others[others != label])), most))
-        compared = np.sort(self._some(np.arange(len(stored)), _COMPARED))
+        of_each = 1 + stored.hashed.columns.size // len(stored)
+        compared = np.sort(self._some(np.arange(len(stored)), min(_COMPARED, _COMPARED_FEATURES // of_each)))
         for label, n in zip(*np.unique(stored.labels[new], return_counts=True), strict=True):
             parts.append(self.sums.taken_by(texts, label, compared, 2 * most * n))
         return np.unique(np.concatenate(parts))
