@@ -19,11 +19,11 @@ from ._change import map_threads, spans
 MOST_WANTED = 1_000_000
 """Maximum ``k`` of a query, unless more memories or labels are stored. The limit bounds the size of the results."""
 
-MOST_REROUTES = 10_000
+MAX_REROUTES = 10_000
 """Maximum number of reroutes after each insert. All of them run in one step, for which readers wait."""
 
-MOST_PASSES = 10_000  # maximum number of passes over examples
-MOST_COMPONENTS = 2**16
+MAX_PASSES = 10_000  # maximum number of passes over examples
+MAX_COMPONENTS = 2**16
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _CSR = (scipy.sparse.csr_array, scipy.sparse.csr_matrix, WeightedRows)

@@ -46,7 +46,7 @@ _LONGEST_DRAIN = 0.1  # seconds that new readers hold back while active readers 
 _LONGEST_WORK = 0.01  # length of a hold in seconds after which readers run before the next step
 _PAUSE_RATIO = 2.0  # length of a pause relative to the preceding hold
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1  # minimum and maximum length of a pause in seconds
-_LEAST_PATIENCE = 0.01  # seconds that a step waits for the next active reader to finish
+_MIN_PATIENCE = 0.01  # seconds that a step waits for the next active reader to finish
 _POLL_INTERVAL = 0.0002  # seconds between checks for active readers
 
 
@@ -181,7 +181,7 @@ class ReadWriteLock:
         self._readers: list[ref[Lock]] = []  # one lock for each thread that has read
         self._held_since = self._held_until = 0.0  # times of ``time.perf_counter``
         self._open_until = 0.0  # the end of the pause between holds
-        self._patience = _LEAST_PATIENCE
+        self._patience = _MIN_PATIENCE
 
     def read(self, work: Callable[[], T]) -> T:
         """Call ``work``, which only reads the object, while no step runs, and return its result.
@@ -339,7 +339,7 @@ class ReadWriteLock:
                 return False
             time.sleep(_POLL_INTERVAL)
             reading = [lock for lock in reading if lock.locked()]
-        self._patience = max(_LEAST_PATIENCE, self._patience / 2.0)
+        self._patience = max(_MIN_PATIENCE, self._patience / 2.0)
         return True
 
     def seize(self, *, patient: bool) -> Callable[[], None] | None:

@@ -15,7 +15,7 @@ from .lock import end_step, uninterrupted
 
 T = TypeVar("T")
 
-_MOST_GROWTH = 4.0  # largest ratio of a step's length to that of the previous step
+_MAX_GROWTH = 4.0  # largest ratio of a step's length to that of the previous step
 
 
 class Pace(NamedTuple):
@@ -109,7 +109,7 @@ class TimedSteps:
         began = perf_counter()
         result = work(first, stop)
         wanted = (stop - first) * self._seconds / max(perf_counter() - began, 1e-9)
-        self._length = max(1, int(min(wanted, _MOST_GROWTH * self._length)))
+        self._length = max(1, int(min(wanted, _MAX_GROWTH * self._length)))
         return result
 
 

@@ -28,13 +28,13 @@ OPTIONS: dict[str, checks.Constraint] = {
     "n_trees": checks.Integer(1, 2**15),
     "alpha": checks.Real(0.0, 1.0, above=True),
     "leaf_multiplier": checks.Real(0.0, 2.0**20, above=True),
-    "n_reroutes": checks.Integer(0, checks.MOST_REROUTES),
+    "n_reroutes": checks.Integer(0, checks.MAX_REROUTES),
     "router_loss": checks.OneOf(ROUTER_LOSSES),
     "router_learning_rate": checks.Real(0.0, 1e6, above=True),
     "sure_margin": checks.Real(0.0, 1e6),
     "scorer_loss": checks.OneOf(SCORER_LOSSES),
     "scorer_learning_rate": checks.Real(0.0, 1e6, above=True),
-    "max_memories": checks.Optional(checks.Integer(1, kernels.MOST_MEMORIES)),
+    "max_memories": checks.Optional(checks.Integer(1, kernels.MAX_MEMORIES)),
     "eviction": checks.OneOf(forests.EVICTIONS),
     "n_threads": checks.Optional(checks.Integer(1, 2**15)),
     "random_state": checks.Checked(checks.check_seed, "int or numpy.random.SeedSequence"),
@@ -141,17 +141,17 @@ class Forest:
         """Convert ``X`` to rows, dense or sparse like the stored keys. Raises TypeError or ValueError."""
         X = checks.as_rows(X)
         if self.state is None:
-            return checks.check_rows(X, n_threads=self.most_threads())
+            return checks.check_rows(X, n_threads=self.max_threads())
         parameters = self.state.parameters
         return checks.check_rows(
-            X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.most_threads()
+            X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.max_threads()
         )
 
     def unit_rows(self, X: Any) -> kernels.Rows:
         """Convert the result of ``check_matrix`` to rows."""
         state = self.state
         sparse = None if state is None else state.parameters.sparse
-        return checks.unit_rows(X, sparse=sparse, n_threads=self.most_threads())
+        return checks.unit_rows(X, sparse=sparse, n_threads=self.max_threads())
 
     def fitting_state(self, rows: kernels.Rows) -> forests.State | None:
         """Return the state if its keys have the same type and width as the rows, else None.
@@ -228,13 +228,13 @@ class Forest:
 
     # Threads and steps
 
-    def most_threads(self) -> int:
+    def max_threads(self) -> int:
         """Return the maximum number of threads for a batch."""
         return self.n_threads or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
     def threads_for(self, n_rows: int) -> int:
         """Return the number of threads for a batch of ``n_rows`` rows."""
-        return max(1, min(self.most_threads(), n_rows // _ROWS_WORTH_A_THREAD))
+        return max(1, min(self.max_threads(), n_rows // _ROWS_WORTH_A_THREAD))
 
     def is_one_step(self, n_rows: int, progress: bool) -> bool:
         """Return whether :meth:`in_steps` takes all rows in its first step."""

@@ -21,10 +21,10 @@ def insert_rows(forest: Forest, rows: kernels.Rows, progress: bool = False) -> n
     """Insert memories within a change, and evict others first if necessary; return the ids."""
     was_empty, first_id, most = forest.state is None, forest.next_id, forest.options["max_memories"]
     n, n_rows, forest.last_evicted = forest.n_memories, rows.n_rows, _NO_IDS
-    if most is None and n + n_rows > kernels.MOST_MEMORIES:
+    if most is None and n + n_rows > kernels.MAX_MEMORIES:
         raise ValueError(
-            f"X must have at most {kernels.MOST_MEMORIES - n} rows, got {n_rows}: a tree holds at most "
-            f"{kernels.MOST_MEMORIES} memories"
+            f"X must have at most {kernels.MAX_MEMORIES - n} rows, got {n_rows}: a tree holds at most "
+            f"{kernels.MAX_MEMORIES} memories"
         )
     if not was_empty and forest.fitting_state(rows) is None:  # another thread's first insert has set the type of keys
         rows = forest.check_rows(kernels.as_matrix(rows))

@@ -13,7 +13,7 @@ from .._validation import check_rewards
 
 _ROWS_IN_A_BLOCK = 256  # number of rows between two updates
 _WORTH_REBUILDING = 1 / 3  # minimum fraction of memories in groups for a rebuild
-_PART_TRIED, _MOST_TRIED = 8, 512  # an eighth of the rows, at most 512, compares the trees with rebuilt ones
+_PART_TRIED, _MAX_TRIED = 8, 512  # an eighth of the rows, at most 512, compares the trees with rebuilt ones
 
 
 class Supervision(NamedTuple):
@@ -34,7 +34,7 @@ def learn_in_passes(tree: Any, rows: Rows, how: Supervision, orders: np.random.G
 
     The last rows of each pass first compare the trees with rebuilt ones. They are learned afterwards.
     """
-    matrix, n_tried = as_matrix(rows), min(_MOST_TRIED, -(-rows.n_rows // _PART_TRIED))
+    matrix, n_tried = as_matrix(rows), min(_MAX_TRIED, -(-rows.n_rows // _PART_TRIED))
     own_ids = np.full(rows.n_rows, NONE, np.int64) if how.own_ids is None else how.own_ids
     total, pairs = 0.0, np.empty((0, 2), np.int64)
     with progress_bar(how.n_passes * rows.n_rows, "learn", progress) as report:

@@ -27,12 +27,12 @@ from .._kernels import (
 )
 from .._linear import (
     CELLS_WANTED,
-    MOST_CELLS,
+    MAX_CELLS,
     SPARE,
     TABLES_END,
     TABLES_FULL,
     check_trimmed_models,
-    most_cells_in_use,
+    max_cells_in_use,
     trimmed_models,
     used_part,
     with_room_for_models,
@@ -86,9 +86,9 @@ def with_more(state: State, status: int, n_memories: int) -> State:
         size = larger(state, size, size + 1, n_memories)
         return with_places(state, size, size + 1)
     assert status == TABLES_FULL, status
-    cells, wanted = most_cells_in_use(state.models), int(state.counters[:, CELLS_WANTED].max())
+    cells, wanted = max_cells_in_use(state.models), int(state.counters[:, CELLS_WANTED].max())
     size = larger(state, cells, cells + wanted, n_memories)
-    return with_tables(state, min(size, max(cells + wanted, MOST_CELLS)))
+    return with_tables(state, min(size, max(cells + wanted, MAX_CELLS)))
 
 
 def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
@@ -105,9 +105,9 @@ def with_spare_room(state: State, n_rows: int, n_memories: int) -> State:
         size = larger(state, n_nodes, nodes_end + n_moved, n_memories)
         state = with_places(state, size, size + 1)
     if n_cells < (1.0 + _SPARE_CELLS) * tables_end and of_tables >= WORTH_GROWING_BEFORE:
-        cells = most_cells_in_use(state.models)
+        cells = max_cells_in_use(state.models)
         size = larger(state, cells, cells, n_memories)
-        state = with_tables(state, min(size, max(n_cells, MOST_CELLS)))
+        state = with_tables(state, min(size, max(n_cells, MAX_CELLS)))
     return state
 
 
@@ -120,7 +120,7 @@ def trimmed(state: State) -> State:
     if state.nodes.shape[1] > SPARE * nodes_end + SMALLEST:
         size = int(SPARE * nodes_end)
         state = with_places(state, size, size + 1)
-    cells = most_cells_in_use(state.models)
+    cells = max_cells_in_use(state.models)
     if state.weights.table.shape[1] > SPARE * cells + SMALLEST:
         state = with_tables(state, int(SPARE * cells))
     return state

@@ -17,7 +17,7 @@ from .._linear import descend
 from .scorer import ScorerLoss, aim_weighted_probe
 
 _STEEPNESS = 4.0  # logits per unit of the gap; values from 1 to 8 work equally well
-_LEAST_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches
+_MIN_WEIGHT = np.float32(-1.0)  # with theta = -1 a feature has no effect; a smaller theta would penalise matches
 
 
 class Comparison(NamedTuple):
@@ -123,7 +123,7 @@ def _descend(parameters, scorer, comparison, n, slope):
         slope_here = slope * comparison.gradient[i]
         squares[feature] += slope_here * slope_here
         step = descend(squares[feature], slope_here, rate)
-        theta[feature] = max(theta[feature] - step, _LEAST_WEIGHT)
+        theta[feature] = max(theta[feature] - step, _MIN_WEIGHT)
 
 
 @inner

@@ -41,7 +41,7 @@ class RouterLoss(IntEnum):
 _CLOSE_ENOUGH = 0.1  # training skips errors below this
 _ROUNDS = 2  # of the power method
 _NUDGE = np.float32(0.01)  # puts members at the boundary on one side, whatever their rounding errors
-_LEAST_SPREAD = np.float32(1e-6)  # members whose margins differ less on average are equal
+_MIN_SPREAD = np.float32(1e-6)  # members whose margins differ less on average are equal
 
 
 @inner
@@ -131,7 +131,7 @@ def aim_router(trees, routers, keys, t, node, leaf, work):
         add_sum(routers, t, node, np.float32(1.0) / total)
         reset_sum(routers, t, node)
     spread = _center(trees, routers, keys, t, node, leaf, work)
-    if spread < _LEAST_SPREAD:
+    if spread < _MIN_SPREAD:
         reset_weights(routers, t, node)
         return
     scale_weights(routers, t, node, np.float32(1.0) / spread)
@@ -179,7 +179,7 @@ def _center(trees, routers, keys, t, node, leaf, work):
     for i in range(size):
         x = _locate_member(trees, routers, keys, t, node, leaf, i, work)
         squares += located_sum(routers, t, node, x, work)
-    if squares > _LEAST_SPREAD:
+    if squares > _MIN_SPREAD:
         add_sum(routers, t, node, -total / squares)
     reset_sum(routers, t, node)
     total = np.float32(0.0)

@@ -234,7 +234,7 @@ def prefetch_router(routers, frontier, x):
 
 # Interleaved searches
 
-_MOST_LANES = 8
+_MAX_LANES = 8
 _CELLS_OF_PROBES = 1 << 17  # number of probe values in all lanes that fit into the L2 cache along with other data
 # The next step of a lane.
 _BEGIN = 0  # begin a new row
@@ -261,7 +261,7 @@ class SearchLanes(NamedTuple):
 def _new_lanes(trees, query, k):
     rows, first, stop = query.rows, query.first, query.stop
     probe_cells = rows.n_features if rows.sparse else 1
-    n = max(1, min(_MOST_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
+    n = max(1, min(_MAX_LANES, stop - first, _CELLS_OF_PROBES // probe_cells))
     return SearchLanes(
         new_frontiers(trees, n),
         new_probes(rows, first, stop, n, query.room),

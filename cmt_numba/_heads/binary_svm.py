@@ -22,7 +22,7 @@ from .. import _linear as linear
 from .._jit import by_reference, empty, inner, inner_allocating, kernel, prefetch, release, zeros
 
 _SOFTNESS = 0.5  # 1 / (2 C) for C = 1, the usual default of linear support vector machines
-_FEW_ROWS, _POWER, _MOST_SOFTER = 20.0, 0.4, 4.0  # softness grows with the number of sparse rows of a label
+_FEW_ROWS, _POWER, _MAX_SOFTER = 20.0, 0.4, 4.0  # softness grows with the number of sparse rows of a label
 _SOFTEST = 1e10  # keeps the softness of the lightest rows finite in float32
 _CLOSE_ENOUGH = 1e-4  # smaller steps are skipped
 _FARTHEST = 0.003  # training stops after a sweep without longer steps
@@ -145,7 +145,7 @@ def _soften(bench, rows, pairs, label, first, stop, duties):
     for pair in range(first, stop):
         if rows.sparse and pairs.has[pair]:
             n_rows += duties.weights[pairs.rows[pair]]
-    softness = np.float32(duties.softness * min(max(n_rows / _FEW_ROWS, 1.0) ** _POWER, _MOST_SOFTER))
+    softness = np.float32(duties.softness * min(max(n_rows / _FEW_ROWS, 1.0) ** _POWER, _MAX_SOFTER))
     for pair in range(first, stop):
         row = pairs.rows[pair]
         bench.softness[row] = softness / duties.weights[row]

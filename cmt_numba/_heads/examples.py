@@ -10,7 +10,7 @@ from .._postings import LabelAnswers
 from .candidates import best_of, drop_candidate, new_candidates, take_candidates
 from .search import FoundLabels
 
-MOST_DRAWN_FROM = 256  # number of a label's newest examples from which :func:`draw_replayed` draws, to limit its time
+MAX_DRAWN_FROM = 256  # number of a label's newest examples from which :func:`draw_replayed` draws, to limit its time
 
 
 class ExampleParameters(NamedTuple):
@@ -146,7 +146,7 @@ def _group_labels(examples, labels, n_old, newest):
 def _draw_near(examples, first, number):
     """Draw one of a label's newest examples from slot ``first`` on, by a random ``number`` in [0, 1)."""
     n, slot = 0, first
-    while slot != kernels.NONE and n < MOST_DRAWN_FROM:
+    while slot != kernels.NONE and n < MAX_DRAWN_FROM:
         n += 1
         slot = np.int64(examples.next_of[slot])
     slot = first

@@ -193,7 +193,7 @@ def with_only(head: Head, labels: np.ndarray) -> Head:
         common=digests.common_labels(common[common != kernels.NONE]),
         gaps=head.gaps.copy(),
     )
-    return linear.with_tables(fewer, linear.most_cells_in_use(fewer.models)) if head.parameters.sparse else fewer
+    return linear.with_tables(fewer, linear.max_cells_in_use(fewer.models)) if head.parameters.sparse else fewer
 
 
 def as_ready_as(head: Head, other: Head, lightest: float) -> Head:

@@ -29,19 +29,19 @@ _GAPS_IN_A_MARGIN = 1.4
 _GAPS_MEASURED = 1000.0
 _PRIOR_EXAMPLES = 4.0  # weight of a label's initial mean, in examples
 _HARDNESS = 3.0  # C for labels with several examples
-_LEAST_HARDNESS = 1.0  # C for labels with very many examples
+_MIN_HARDNESS = 1.0  # C for labels with very many examples
 _NOTHING = 1e-30  # smallest C; its inverse is finite in float32
 _MANY_EXAMPLES = 50.0  # examples per label above which the margin grows and C shrinks
 _SWEEPS = 3  # rounds of closed-form steps per example
 _CLOSE_ENOUGH = 0.001  # steps below this fraction of the margin are skipped
 _LARGEST_GAP = 0.01  # duality gap, as a fraction of the margin times all dual variables, at which training stops
 N_COMPETITORS = 8  # maximum number of an example's competitors that have dual variables
-_MOST_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a row changes
+_MAX_CHANGED = 2 + N_COMPETITORS + _SWEEPS  # maximum number of scorers that a row changes
 _RIGHT = np.int64(0)  # position of the correct label in a shortlist
 _ROWS_AT_ONCE = 1024  # number of rows scored before training on any of them
 N_STORED = 4  # competitors stored per example, those with the largest weights. More give no lower error.
 _GENTLE = 1.25  # growth factor of the arrays of stored dual variables
-MOST_IN_TURN = 1024  # up to this number of labels, each row is learned before the next is scored
+MAX_IN_TURN = 1024  # up to this number of labels, each row is learned before the next is scored
 
 
 class Duals(NamedTuple):
@@ -97,7 +97,7 @@ def new_duals(aggressiveness: float, n_of_label: np.ndarray, weights: np.ndarray
     n_rows = n_of_label.size
     importance = np.ones(n_rows, np.float32) if weights is None else weights
     excess = np.maximum(1.0, n_of_label / _MANY_EXAMPLES)
-    hardness = _LEAST_HARDNESS + (_HARDNESS - _LEAST_HARDNESS) / excess
+    hardness = _MIN_HARDNESS + (_HARDNESS - _MIN_HARDNESS) / excess
     hardness = aggressiveness * hardness * importance * n_of_label / (n_of_label + _PRIOR_EXAMPLES)
     return Duals(
         np.full((n_rows, N_COMPETITORS), kernels.NONE, np.int32),
@@ -119,8 +119,8 @@ def _new_plan():
     return _Plan(
         empty(N_COMPETITORS, np.int64),
         empty(N_COMPETITORS, np.float32),
-        empty(_MOST_CHANGED, np.int64),
-        empty(_MOST_CHANGED, np.float32),
+        empty(_MAX_CHANGED, np.int64),
+        empty(_MAX_CHANGED, np.float32),
         zeros(1, np.int64),
     )
 
@@ -387,7 +387,7 @@ def learn_labels(search: CandidateSearch, head: Head, lesson: HeadLesson, duals:
     margin = margin_wanted(head)
     if head.parameters.loss != HeadLoss.MIRA:
         return descend(search, head, lesson, duals.importance, margin)
-    if head.counters[0, linear.MODELS_END] > MOST_IN_TURN:
+    if head.counters[0, linear.MODELS_END] > MAX_IN_TURN:
         return ascend_in_blocks(search, head, lesson, duals)
 
     def learn(head: Head, found: FoundLabels, at: np.ndarray) -> int:
@@ -420,7 +420,7 @@ def ascend_in_blocks(
     Only planning, which takes little time, runs in a single thread.
     """
     rows, n_labels = lesson.questions.rows, int(head.counters[0, linear.MODELS_END])
-    margin, numbers = margin_wanted(head), np.empty((3, min(lesson.order.size, rows_at_once) * _MOST_CHANGED), np.int64)
+    margin, numbers = margin_wanted(head), np.empty((3, min(lesson.order.size, rows_at_once) * _MAX_CHANGED), np.int64)
     last = np.zeros(n_labels, np.int64)  # unused pages take no memory
     amounts = np.empty(numbers.shape[1], np.float32)
     steps = Steps(numbers[0], numbers[1], amounts, numbers[2], last, np.zeros(1, np.int64))

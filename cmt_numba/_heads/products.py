@@ -22,8 +22,8 @@ from .label_scorers import Head, dense_parts, is_in_lists, with_digest
 _SCORES_AT_ONCE = 1 << 22  # scores in a block, 16 MB; smaller products spend much of their time packing the scorers
 _SPARSE_SCORES_AT_ONCE = 1 << 18  # scores in a block of sparse rows, whose products are faster in the cache
 _VALUES_AT_ONCE = 1 << 18  # number of values of rows or scorers copied in one batch
-_MOST_SPREAD = 1 << 22  # maximum size of a dense matrix of sparse scorers, in weights: 16 MB
-_MOST_SPREAD_EACH = 8  # maximum size per nonzero weight, if this limit is higher: four times the memory of a digest
+_MAX_SPREAD = 1 << 22  # maximum size of a dense matrix of sparse scorers, in weights: 16 MB
+_MAX_SPREAD_EACH = 8  # maximum size per nonzero weight, if this limit is higher: four times the memory of a digest
 _ROUNDING = 2.0**-22  # relative error per term when two float32 sums are compared
 _SHORTEST, _LONGEST = 1e-12, 1e12  # range of row lengths whose products neither overflow nor underflow
 
@@ -78,7 +78,7 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
         return scorers._replace(models=head.models)
     digest = head.digest if head.digest.n_labels == n_labels else with_digest(head).digest
     used = np.unique(digest.features)
-    if max(d, used.size * n_labels) > max(_MOST_SPREAD, _MOST_SPREAD_EACH * digest.weights.size):
+    if max(d, used.size * n_labels) > max(_MAX_SPREAD, _MAX_SPREAD_EACH * digest.weights.size):
         by_label = scipy.sparse.csr_array((digest.weights, digest.features, digest.offsets), (n_labels, d))
         lists = by_label.tocsc()
         offsets, labels = lists.indptr.astype(np.int64, copy=False), lists.indices.astype(np.int32, copy=False)

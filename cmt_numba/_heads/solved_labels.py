@@ -27,13 +27,13 @@ _TASKS_AT_ONCE = 16  # number of tasks solved before their scorers are stored
 
 
 def tasks_for(
-    rows: kernels.Rows, block: LabelBlock, n_sweeps: int, share: float, most_cells: int = _CELLS_IN_A_TASK
+    rows: kernels.Rows, block: LabelBlock, n_sweeps: int, share: float, max_cells: int = _CELLS_IN_A_TASK
 ) -> list[LabelTask]:
-    """Divide the labels of a block into tasks of at most ``most_cells`` cells, or one label each."""
+    """Divide the labels of a block into tasks of at most ``max_cells`` cells, or one label each."""
     n_cells = _cells_before(rows, block.pairs)
     bounds = [block.first]
     while bounds[-1] < block.stop:
-        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + most_cells, side="right")) - 1
+        stop = int(np.searchsorted(n_cells, n_cells[bounds[-1]] + max_cells, side="right")) - 1
         bounds.append(min(max(bounds[-1] + 1, stop), block.stop))
     return [LabelTask(first, stop, n_sweeps, share) for first, stop in pairwise(bounds)]
 
@@ -90,7 +90,7 @@ def _store(models, label, solved, i, n_known, cells):
 
 
 @inner
-def _most_cells(solved):
+def _max_cells(solved):
     longest, first = 0, 0
     for i in range(solved.ends.size):
         longest = max(longest, solved.ends[i] - first)
@@ -107,7 +107,7 @@ def store_solved(models, offsets, task, solved, n_known, at):
     with larger tables.
     """
     models = by_reference(models)
-    cells, status = empty(_most_cells(solved), np.int64), linear.DONE
+    cells, status = empty(_max_cells(solved), np.int64), linear.DONE
     while at[0] < task.stop - task.first:
         label = task.first + at[0]
         if offsets[label] < offsets[label + 1]:

@@ -7,9 +7,9 @@ from .._kernels import NONE, enter_place, erase_id, find_place, find_slot, hash_
 from .codes import copy_values, dot64
 from .lists import clear_place, enter, leave, new_work, refresh, take_place, vector_of, write_route
 from .state import (
-    LEAST_SIZE,
     LIST_SIZE,
     MASS,
+    MIN_SIZE,
     N_CHANGES,
     N_FAR,
     N_LISTED,
@@ -144,7 +144,7 @@ def change_vectors(arrays, change, ids, X, first):
         else:
             slot = find_slot(state.vectors, ids[i])
             j = _leave(state, slot, work)
-            if state.lists.sizes[j] < LEAST_SIZE and state.lists.counts[N_LISTS] > 1:
+            if state.lists.sizes[j] < MIN_SIZE and state.lists.counts[N_LISTS] > 1:
                 refresh(by_value(state), j, work)  # before other lists may get its number
         if change == REPLACE:
             copy_values(X[i], vector_of(state.vectors, slot).values)

@@ -43,10 +43,10 @@ from .state import (
     EUCLIDEAN,
     FREE_TILE,
     INNER_PRODUCT,
-    LEAST_SIZE,
     LIST_SIZE,
     MASS,
     METRIC,
+    MIN_SIZE,
     N_FAR,
     N_LISTS,
     N_REFRESHES,
@@ -438,7 +438,7 @@ def _refresh_group(arrays, g, work):
     new = _mean_or_halves(groups, n, work)
     if new != NONE:
         copy_values(work.other, groups.centers[new])
-    is_dissolved = n < LEAST_SIZE and groups.counts[N_LISTS] > 1
+    is_dissolved = n < MIN_SIZE and groups.counts[N_LISTS] > 1
     if n > 0:
         copy_values(work.center, groups.centers[g])
     for i in range(n):
@@ -470,7 +470,7 @@ def _refresh_groups(state, work):
         _refresh_group(by_value(state), g, work)
     for g in range(groups.counts[N_LISTS] - 1, -1, -1):
         size = groups.sizes[g]
-        if size > _MOST_MEMBERS or (size < LEAST_SIZE and groups.counts[N_LISTS] > 1):
+        if size > _MOST_MEMBERS or (size < MIN_SIZE and groups.counts[N_LISTS] > 1):
             _refresh_group(by_value(state), g, work)
 
 
@@ -699,7 +699,7 @@ def refresh(arrays, j, work):
     if new != NONE:
         state.groups.places[new] = NONE
         _set_center(state, new, work.other, work.rest)
-    is_dissolved = n < LEAST_SIZE and lists.counts[N_LISTS] > 1
+    is_dissolved = n < MIN_SIZE and lists.counts[N_LISTS] > 1
     if n > 0:
         if not is_dissolved:
             _set_center(state, j, work.center, work.rest)

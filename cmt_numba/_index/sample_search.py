@@ -33,8 +33,8 @@ from .state import INNER_PRODUCT, METRIC, N_LISTS, N_TILES, SCALE
 _LENGTH = np.float32(1.0)  # of queries of inner products; it does not affect their ranking
 _HALF = np.float32(0.5)
 _PADDED = 64  # number of scores that LLVM compares in one iteration
-_MOST_ROWS = 64  # number of rows that share loaded tiles
-_MOST_TILES = 252  # number of tiles whose scores are compared with a bar together, a multiple of TILES
+_MAX_ROWS = 64  # number of rows that share loaded tiles
+_MAX_TILES = 252  # number of tiles whose scores are compared with a bar together, a multiple of TILES
 
 
 class SampleScores(NamedTuple):
@@ -59,7 +59,7 @@ class SampleScores(NamedTuple):
 @inner_allocating
 def _new_scores(n_rows, k):
     return SampleScores(
-        empty((n_rows, _MOST_TILES * TILE), np.float32),
+        empty((n_rows, _MAX_TILES * TILE), np.float32),
         empty(TILE * -(-2 * (k + 1) // TILE), np.float32),
         empty(ROWS, np.int64),
         empty(ROWS * TILE, np.float32),
@@ -72,7 +72,7 @@ def _new_scores(n_rows, k):
         empty(k, np.int32),
         empty(n_rows, np.float32),
         empty(n_rows, np.float32),
-        empty(_MOST_TILES * TILE, np.bool_),
+        empty(_MAX_TILES * TILE, np.bool_),
     )
 
 
@@ -190,7 +190,7 @@ def find_nearest(arrays, Q, own, radius, slots, n_copies):
     state = by_reference(arrays)
     lists, k = state.lists, slots.shape[1]
     width, n_tiles = lists.codes.shape[1], lists.counts[N_TILES]
-    most = max(1, min(Q.shape[0], _MOST_ROWS))
+    most = max(1, min(Q.shape[0], _MAX_ROWS))
     queries, coded = new_queries(most, Q.shape[1], state.signs.shape[1]), new_row_codes(most, width)
     loaded, block = new_tiles(width, TILES), _new_scores(most, k)
     block.limits[:] = np.float32(np.inf)
@@ -202,8 +202,8 @@ def find_nearest(arrays, Q, own, radius, slots, n_copies):
             is_far = rotate_query(state, Q[first + m], queries, m, _LENGTH)
             code_row(coded_values(queries, m).values, queries.lengths[m], is_far, m, coded)
             _limit_copies(state, Q[first + m], queries, m, radius, block)
-        for begin in range(0, n_tiles, _MOST_TILES):
-            stop = min(begin + _MOST_TILES, n_tiles)
+        for begin in range(0, n_tiles, _MAX_TILES):
+            stop = min(begin + _MAX_TILES, n_tiles)
             for tile in range(begin, stop, TILES):
                 n = min(TILES, stop - tile)
                 for t in range(n):

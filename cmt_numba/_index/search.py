@@ -56,18 +56,18 @@ from .ranking import (
 )
 from .state import INNER_PRODUCT, METRIC, N_LISTED, N_LISTS, N_TILES
 
-_MOST_ROWS = 1024  # number of rows in a block
+_MAX_ROWS = 1024  # number of rows in a block
 _STEPS = 64  # number of steps of nearness by which lists are sorted
 _KEPT_AT_ONCE = 1 << 18  # number of rows in a block, times results of each
 _REACHED_AT_ONCE = 1 << 20  # number of lists that the rows of a block reach
 _SURE = np.float32(1.9)  # standard errors of the estimates for centers
 _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE = 8, 16
-_LEAST_K = 4  # a first bar pays from this number of results on
+_MIN_K = 4  # a first bar pays from this number of results on
 _TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
 _FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
 _LARGEST_GAP = np.float32(1e30)
-_WIDER, _LEAST_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
+_WIDER, _MIN_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
 
 class ListEffort(NamedTuple):
@@ -330,7 +330,7 @@ def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, 
         gap = _gap_for(effort.ranks, effort.gaps, wanted) + farther
         n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     while n < n_possible and _n_candidates(state, reach, n, mask.counts if is_masked else sizes) < k:
-        gap = _WIDER * gap + _LEAST_GAP
+        gap = _WIDER * gap + _MIN_GAP
         n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     if bar < np.inf:
         least, wider = reach.least[0], _gap_of_bar(state, effort, bar, np.float32(k))
@@ -494,7 +494,7 @@ def _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, b
     width = state.lists.codes.shape[1]
     for group in range(begin, stop, ROWS):
         _choose_rows(queries, coded, loaded.most, ranking, block, group, stop)
-        if mask.words.size == 0 and ranking.floors.shape[1] >= _LEAST_K:
+        if mask.words.size == 0 and ranking.floors.shape[1] >= _MIN_K:
             _set_first_bars(loaded, n_tiles, width, coded, ranking, block)
         for t in range(n_tiles):
             marks = _score_tile(loaded, t, width, coded, block)
@@ -560,7 +560,7 @@ def _code_for_batch(state, x, queries, m, coded):
 @inner
 def _rows_of_block(n_rows, k):
     """Return the number of rows in a block."""
-    return max(1, min(n_rows, _MOST_ROWS, _KEPT_AT_ONCE // k))
+    return max(1, min(n_rows, _MAX_ROWS, _KEPT_AT_ONCE // k))
 
 
 @kernel

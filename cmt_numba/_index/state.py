@@ -43,7 +43,7 @@ N_NUMBERS = 2
 LIST_SIZE = 80
 """The wanted number of members of a list. A list with more than twice as many is split."""
 
-LEAST_SIZE = 20
+MIN_SIZE = 20
 """A list with fewer members is dissolved."""
 
 SPARE_TILES = 160

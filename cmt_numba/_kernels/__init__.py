@@ -2,7 +2,7 @@
 
 from .best import Best, answer, best_at, new_best, new_bests, offer
 from .columns import SMALLEST, GrowingColumns, larger_capacity, resized, with_room
-from .constants import LEFT, MOST_FEATURES, MOST_MEMORIES, NONE, RIGHT
+from .constants import LEFT, MAX_MEMORIES, MOST_FEATURES, NONE, RIGHT
 from .hash_table import belongs_before, enter_place, find_feature, find_place, hash_feature, hash_number
 from .hits import (
     NO_ROOM,

@@ -13,13 +13,13 @@ import numpy as np
 
 from .._change import spans
 from .._jit import as_python
-from .constants import MOST_FEATURES, MOST_MEMORIES, NONE
+from .constants import MAX_MEMORIES, MOST_FEATURES, NONE
 from .hash_table import hash_number
 from .key_store import LONGEST, N_MEMORIES, NEXT_ID, VALUES_END, VALUES_LIVE, KeyArrays
 from .structures import ArrayKind, arrays_of, layout_of
 
 _AT_ONCE = 1 << 20
-_MOST_IDS = 2**62
+_MAX_IDS = 2**62
 _LONGEST_VALUE = 1.001  # upper bound on the values of a unit-length key after rounding
 _home_of_number = as_python(hash_number)  # for arrays
 
@@ -141,10 +141,10 @@ def check_key_frame(parameters: Any, keys: KeyArrays) -> None:
     capacity, d = keys.ids.size, parameters.n_features
     require(1 <= d <= MOST_FEATURES, f"keys must have 1 to {MOST_FEATURES} features, got {d}")
     require(
-        0 <= n <= min(capacity, MOST_MEMORIES),
-        f"the number of memories, {n}, is not between 0 and {min(capacity, MOST_MEMORIES)}",
+        0 <= n <= min(capacity, MAX_MEMORIES),
+        f"the number of memories, {n}, is not between 0 and {min(capacity, MAX_MEMORIES)}",
     )
-    require(n <= next_id <= _MOST_IDS, f"the next id is invalid: {next_id}")
+    require(n <= next_id <= _MAX_IDS, f"the next id is invalid: {next_id}")
     require(0 <= longest <= d, f"the longest key has an invalid number of cells: {longest}")
     require(n < keys.slot_table.size, "the slot table is too small")
     if parameters.sparse:

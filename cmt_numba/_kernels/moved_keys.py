@@ -22,7 +22,7 @@ from .rows import dot, row_of
 
 _ROWS_TOGETHER = 16  # number of rows whose moves of keys are applied together
 _STEEPNESS = 20.0  # inverse temperature of the softmax
-_LEAST_CHANCE = 1e-30  # lower bound on divisors; probabilities are lower only if scores differ by more than 3
+_MIN_CHANCE = 1e-30  # lower bound on divisors; probabilities are lower only if scores differ by more than 3
 _TINY = np.float32(1e-6)  # a moved key shorter than this has cancelled out, and keeps its old value
 
 
@@ -72,7 +72,7 @@ def _find_pulls(keys, moves, row, least, most, weighted, pulls):
             rewarded += pulls[j] * np.float64(moves.rewards[row, j] - least)
     for j in range(pulls.size):
         if moves.of_rows[row, j] != NONE:
-            share = pulls[j] * np.float64(moves.rewards[row, j] - least) / max(rewarded, _LEAST_CHANCE)
+            share = pulls[j] * np.float64(moves.rewards[row, j] - least) / max(rewarded, _MIN_CHANCE)
             pulls[j] = np.float64(most - least) * (share - pulls[j])
 
 

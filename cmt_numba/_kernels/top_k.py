@@ -11,7 +11,7 @@ import numpy as np
 from .._jit import TILE, empty, first_of, inner, inner_allocating, inner_called, kernel, marks_of, release
 from .constants import NONE
 
-_MOST_HELD = 64  # capacity of :class:`HeldScores`, at least 2 * TILE
+_MAX_HELD = 64  # capacity of :class:`HeldScores`, at least 2 * TILE
 _LONG, _VERY_LONG = 4 * TILE, 128 * TILE  # between these numbers of scores, two passes are faster than one
 _FEW, _MOST_RANKED = 2, 24  # ranking is faster than a heap for k from 3 to 24
 
@@ -82,7 +82,7 @@ class HeldScores(NamedTuple):
 @inner_allocating
 def new_held_scores():
     """Return a buffer for :func:`select_few`, to be released by the caller."""
-    return HeldScores(empty(_MOST_HELD, np.float32), empty(_MOST_HELD, np.int64), empty(_MOST_HELD, np.int64))
+    return HeldScores(empty(_MAX_HELD, np.float32), empty(_MAX_HELD, np.int64), empty(_MAX_HELD, np.int64))
 
 
 @inner_called
@@ -95,7 +95,7 @@ def _keep_held(held, n, best, found):
     held.order[:k] = NONE
     for i in range(n):
         score, rank = held.scores[i], np.int32(0)
-        for j in range(_MOST_HELD):  # a constant number of vector comparisons
+        for j in range(_MAX_HELD):  # a constant number of vector comparisons
             rank = np.int32(rank + np.int32(held.scores[j] > score))
         while rank < k and held.order[rank] != NONE:
             rank = np.int32(rank + 1)
@@ -151,7 +151,7 @@ def select_few(scores, held, best, found):
     if _LONG <= scores.size < _VERY_LONG:
         bar = _lower_bar(scores, held, best, found)
     for first in range(0, scores.size, TILE):
-        if n + TILE > _MOST_HELD:
+        if n + TILE > _MAX_HELD:
             n = _keep_held(held, n, best, found)
             bar = best[n - 1] if n == found.size else bar
         marks = _marked(scores, first, bar)

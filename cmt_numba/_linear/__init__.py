@@ -1,10 +1,10 @@
 """Linear models that learn online: the routers of trees and the label scorers of heads."""
 
 from .allocation import (
-    MOST_CELLS,
+    MAX_CELLS,
     SPARE,
     check_trimmed_models,
-    most_cells_in_use,
+    max_cells_in_use,
     trimmed_models,
     used_part,
     with_room_for_models,

@@ -24,7 +24,7 @@ from .sparse_weights import table_start
 
 SPARE = 1.1  # maximum ratio of allocated to expected size of an array after a large insert
 
-MOST_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
+MAX_CELLS = 2 ** (31 + SMALLEST_TABLE_BITS)
 """Maximum number of table cells in one group, because table starts are int32; see ``sparse_weights.py``."""
 
 Owner = TypeVar("Owner", bound=HasModels)
@@ -37,7 +37,7 @@ def with_room_for_models(owner: Owner, size: int) -> Owner:
     return owner.with_models(models._replace(records=resized(models.records, size, 1, fill=0), weights=weights))
 
 
-def most_cells_in_use(models: LinearModels) -> int:
+def max_cells_in_use(models: LinearModels) -> int:
     """Return the number of table cells in use in the group that uses the most."""
     bits = models.records["table_bits"].astype(np.int64)
     return int(np.where(bits > 0, 1 << bits, 0).sum(axis=1).max())
@@ -45,8 +45,8 @@ def most_cells_in_use(models: LinearModels) -> int:
 
 def with_tables(owner: Owner, size: int) -> Owner:
     """Return a forest or a head with contiguous tables and room for ``size`` table cells in each group."""
-    if size > MOST_CELLS:
-        raise MemoryError(f"a group of models cannot have more than {MOST_CELLS} cells, but {size} are needed")
+    if size > MAX_CELLS:
+        raise MemoryError(f"a group of models cannot have more than {MAX_CELLS} cells, but {size} are needed")
     old = owner.models
     table = np.empty((len(old.records), size), WEIGHT_CELL)
     models = old._replace(records=old.records.copy(), counters=old.counters.copy(), table=table)
@@ -83,7 +83,7 @@ def trimmed_models(owner: Owner) -> Owner:
     ends = models.counters[:, MODELS_END]
     models = models._replace(records=used_part(models.records, ends), counters=models.counters.copy())
     if models.sparse:
-        models = with_tables(owner.with_models(models), most_cells_in_use(models)).models
+        models = with_tables(owner.with_models(models), max_cells_in_use(models)).models
         models.records["table_start"][models.records["table_bits"] == 0] = 0  # freed records keep stale values
         models.table[models.table["feature"] == NONE] = (NONE, 0.0, 0.0)
         for group, end in enumerate(models.counters[:, TABLES_END]):  # ``with_tables`` has copied the table

@@ -61,7 +61,7 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
         _options=files.OptionsField(),
         _generator=files.GeneratorField(),
         _n_rewards=files.NumberField(0, 2**62),
-        _ids=files.ArrayField(np.int64, bounds=(0, checks.MOST_ACTIONS)),
+        _ids=files.ArrayField(np.int64, bounds=(0, checks.MAX_ACTIONS)),
         _features=files.ArrayField(np.float64, n_axes=2, bounds=(-checks.LARGEST, checks.LARGEST)),
         n_features=files.OptionalField(files.NumberField(1, checks.MOST_FEATURES)),
         _model=files.NamedArraysField(),
@@ -70,7 +70,7 @@ class Policy(InFolder, Lockable, Saved, Constrained, ABC):
     _is_contextual: ClassVar[bool] = False
     _has_features: ClassVar[bool] = False  # whether actions may have features
 
-    n_actions: Annotated[int | None, Optional(Integer(1, checks.MOST_ACTIONS))] = None
+    n_actions: Annotated[int | None, Optional(Integer(1, checks.MAX_ACTIONS))] = None
     _: KW_ONLY
     random_state: Seed = None
 

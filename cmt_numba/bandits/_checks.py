@@ -8,7 +8,7 @@ import scipy.sparse
 from .._validation import check_entries, check_seed, unmasked
 
 LARGEST = 1e30  # maximum absolute value of contexts, features and rewards. Squares of such values are finite.
-MOST_ACTIONS = 2**31 - 1
+MAX_ACTIONS = 2**31 - 1
 
 MOST_FEATURES = 10_000
 """Maximum number of context features. Linear policies store a square matrix of this size for each action."""
@@ -92,8 +92,8 @@ def check_actions(actions: Any, n_rows: int | None = None) -> np.ndarray:
     if array.size == 0 or (n_rows is not None and array.size != n_rows):
         wanted = "contain at least one action" if n_rows is None else f"have one entry for each of the {n_rows} rows"
         raise ValueError(f"actions must {wanted}, got {array.size}")
-    if array.min() < 0 or array.max() > MOST_ACTIONS:
-        raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}")
+    if array.min() < 0 or array.max() > MAX_ACTIONS:
+        raise ValueError(f"actions must be between 0 and {MAX_ACTIONS}")
     return array
 
 
@@ -128,8 +128,8 @@ def check_choices(actions: Any, n_rows: int) -> Choices:
     if array.dtype == np.bool_:
         array = np.where(array, np.arange(array.shape[1]), -1)
     allowed = array >= 0
-    if array.size and (array.min() < -1 or array.max() > MOST_ACTIONS):
-        raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}, or -1 for none")
+    if array.size and (array.min() < -1 or array.max() > MAX_ACTIONS):
+        raise ValueError(f"actions must be between 0 and {MAX_ACTIONS}, or -1 for none")
     sizes = allowed.sum(axis=1)
     if not np.all(sizes > 0):
         raise ValueError(f"actions must contain at least one action in each row, but row {np.argmin(sizes)} has none")
@@ -168,7 +168,7 @@ def padded(actions: Any) -> np.ndarray:
             padded = np.full((len(rows), max(row.size for row in rows)), -1, np.int64)
             for i, row in enumerate(rows):
                 if row.size and row.min() < 0:
-                    raise ValueError(f"actions must be between 0 and {MOST_ACTIONS}")
+                    raise ValueError(f"actions must be between 0 and {MAX_ACTIONS}")
                 padded[i, : row.size] = row
             return padded
     return _integers("actions", actions, booleans=True)
@@ -184,6 +184,6 @@ def _integers(name: str, values: Any, *, booleans: bool = False) -> np.ndarray:
         return array
     if array.dtype.kind not in "iu" and array.size > 0:
         raise TypeError(f"{name} must be integers, got {array.dtype}")
-    if array.dtype == np.uint64 and array.size > 0 and array.max() > MOST_ACTIONS:
-        raise ValueError(f"{name} must be between 0 and {MOST_ACTIONS}")
+    if array.dtype == np.uint64 and array.size > 0 and array.max() > MAX_ACTIONS:
+        raise ValueError(f"{name} must be between 0 and {MAX_ACTIONS}")
     return np.ascontiguousarray(array, np.int64)

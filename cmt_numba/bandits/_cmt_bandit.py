@@ -307,7 +307,7 @@ class CMTBandit(Policy):
 
     def _blocks(self, n_rows: int, choices: Choices | None) -> list[tuple[int, int]]:
         """Return spans ``(first, stop)`` of rows to process together."""
-        step = max(1, min(_ROWS_AT_ONCE, _CANDIDATES_AT_ONCE // self._most_candidates(choices)))
+        step = max(1, min(_ROWS_AT_ONCE, _CANDIDATES_AT_ONCE // self._max_candidates(choices)))
         return [(first, min(first + step, n_rows)) for first in range(0, n_rows, step)]
 
     def _few(self, choices: Choices | None) -> int:
@@ -315,7 +315,7 @@ class CMTBandit(Policy):
         few = _FEW * int(self._options["n_candidates"])
         return few if choices is None else max(few, _FEW_OFFERED)
 
-    def _most_candidates(self, choices: Choices | None) -> int:
+    def _max_candidates(self, choices: Choices | None) -> int:
         few, widest = self._few(choices), self._widest(choices)
         return widest if widest <= few else max(few, int(self._options["n_tried"]) + 3 * self._n_proposed)
 
@@ -332,7 +332,7 @@ class CMTBandit(Policy):
         state, feedback = self._fitted(rows)
         if feedback is not None:
             return self._compared(feedback, rows, choices)
-        most = self._most_candidates(choices)
+        most = self._max_candidates(choices)
         found = kernels.ActionCandidates(
             np.empty(rows.n_rows + 1, np.int64),
             np.empty(rows.n_rows * most, np.int64),
@@ -487,7 +487,7 @@ class CMTBandit(Policy):
         feedback.feedback(self._keys, X, shown, given, may_be_chosen=False)  # exploration chooses other actions
 
     def _regress(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
-        most, room = self._most_candidates(None), self._take_room(rows)
+        most, room = self._max_candidates(None), self._take_room(rows)
         known, best = self._known(), rewards >= WORTH_KEEPING
         for first in range(0, rows.n_rows, _ROWS_AT_ONCE):
             span = slice(first, min(first + _ROWS_AT_ONCE, rows.n_rows))

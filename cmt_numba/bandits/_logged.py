@@ -15,7 +15,7 @@ from .._validation import Constrained, OneOf, Optional, Real, Seed, check_parame
 from ..estimators import CMTClassifier
 from ..persistence import Saved
 from ._base import Chosen
-from ._checks import LARGEST, MOST_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
+from ._checks import LARGEST, MAX_ACTIONS, Choices, all_of, check_choices, generator_of, numbers
 from ._ridges import ActionRidges, fit_ridges, with_indicators
 from ._rules import draw, greedy, rows_of
 from .evaluation._estimators import importance_weights
@@ -27,13 +27,13 @@ METHODS = ("classification", "product", "regression")
 _NOT_FITTED = "the policy is not fitted: call fit with a log first"
 _OPTIONS = ("support", "regularization", "method", "tau")  # options saved in files
 
-_ACTIONS = files.ArrayField(np.int64, bounds=(0, MOST_ACTIONS))
+_ACTIONS = files.ArrayField(np.int64, bounds=(0, MAX_ACTIONS))
 _CELLS_AT_ONCE = 1 << 21
 _OTHERWISE = -1e300  # score of an unsupported action
 _TAUS = (1.0, 0.05)  # values of tau to compare: 1 gives equal weights, 0.05 limits weights to 20
 _FOLDS, _FEWEST_ROWS = 4, 40
-_LEAST_REWARD = 1e-3  # lower limit of expected rewards in products
-_LEAST_PROPENSITY = 0.03  # lower limit of propensities in held-out rows, to bound the variance of weights
+_MIN_REWARD = 1e-3  # lower limit of expected rewards in products
+_MIN_PROPENSITY = 0.03  # lower limit of propensities in held-out rows, to bound the variance of weights
 _MARGIN, _MARGIN_OF_REGRESSION = 1.5, 4.0  # required lead over the best method so far, in standard errors
 
 
@@ -54,7 +54,7 @@ class LogModel(NamedTuple):
 
 def combine(method: str, rewards: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the scores of a method from expected rewards and class probabilities."""
-    products: np.ndarray = np.maximum(rewards, _LEAST_REWARD) * shares
+    products: np.ndarray = np.maximum(rewards, _MIN_REWARD) * shares
     return {"classification": shares, "product": products, "regression": rewards}[method]
 
 
@@ -241,7 +241,7 @@ class ArgmaxRegressor(Saved, Constrained):
                 for method in methods:
                     own = scores[method] if supported is None else np.where(supported, scores[method], _OTHERWISE)
                     chances[method, tau][held] = greedy(own, part.offsets)[logged]
-        terms, weights = {}, 1.0 / np.maximum(propensities, _LEAST_PROPENSITY)
+        terms, weights = {}, 1.0 / np.maximum(propensities, _MIN_PROPENSITY)
         rewards = log.rewards - min(0.0, float(log.rewards.min()))
         for way, chance in chances.items():
             earned = weights * chance * rewards

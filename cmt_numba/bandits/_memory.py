@@ -14,7 +14,7 @@ from .._postings import Digest, LabelAnswers, all_of, label_bounds, list_by_feat
 from ..estimators import TREE, looked_up, places_in
 from ..persistence import ArrayField, FieldTable, FlagField, NumberField, TupleField, WithFields
 from ..tree import ContextualMemoryTree, forest_of
-from ._checks import MOST_ACTIONS
+from ._checks import MAX_ACTIONS
 from ._reward_kernels import ActionKeyTable, ProposedActions, RewardState
 
 _EMPTY = np.empty(0, np.int32)
@@ -330,7 +330,7 @@ class Pending(WithFields):
         most=NumberField(1),
         next_id=NumberField(0, 2**62),
         ids=ArrayField(np.int64),
-        actions=ArrayField(np.int64, bounds=(0, MOST_ACTIONS)),
+        actions=ArrayField(np.int64, bounds=(0, MAX_ACTIONS)),
         rows=_ROWS,
     )
     form: tuple[int, bool] | None = None  # the number of features of contexts, and whether they are sparse

@@ -21,7 +21,7 @@ _OF_ACTIONS = ("matrices", "inverses", "crossed", "regressed", "targets", "offse
 # Limits of absolute values in files. Learned values are far smaller for contexts and rewards up to 1e30.
 _LARGEST_INVERSE, _LARGEST_WEIGHT, _LARGEST_SUM = 1e30, 1e100, 1e200
 _ROUNDING = 1e-8  # relative rounding error of a sum of products
-MOST_REWARDS = 2**62
+MAX_REWARDS = 2**62
 
 
 class Estimates(NamedTuple):
@@ -69,7 +69,7 @@ class Means:
         self.reserve(n_slots)
         for name, own in (("counts", self.counts), ("sums", self.sums)):
             own[:n_slots] = checked(arrays, name, (n_slots,), own.dtype)
-        require(np.all((self.counts >= 0) & (self.counts < MOST_REWARDS)), "counts must not be negative")
+        require(np.all((self.counts >= 0) & (self.counts < MAX_REWARDS)), "counts must not be negative")
         require(np.all((self.counts > 0) | (self.sums == 0.0)), "the sums of actions without rewards must be 0")
 
 
@@ -145,7 +145,7 @@ class RewardModels:
     @classmethod
     def read(cls, arrays: Arrays, n_slots: int, n_features: int, n_shared: int, regularization: float) -> Self:
         """Return models restored from saved arrays. Raise InvariantError if they are invalid."""
-        limits = {"inverses": _LARGEST_INVERSE, "shared_inverse": _LARGEST_INVERSE, "counts": MOST_REWARDS}
+        limits = {"inverses": _LARGEST_INVERSE, "shared_inverse": _LARGEST_INVERSE, "counts": MAX_REWARDS}
         limits |= dict.fromkeys(("regressed", "offsets", "shared"), _LARGEST_WEIGHT)
         shapes = {"targets": (n_slots, n_features), "shared_matrix": (n_shared * (n_shared + 1) // 2,)}
         for name, shape in shapes.items():  # check before memory is allocated

@@ -42,10 +42,10 @@ little in common, so their weights are learned in larger steps.
 
 _PRECISION_WITH_KEY = 3.0  # factor of the ridge for actions with keys, because keys also predict the choice
 _STEP_OF_SCALE = 0.1
-_LEAST_CURVATURE, _LEAST_GRADIENT = 1e-4, 1e-3
-_LEAST_DOUBT = 0.02  # lower limit of ``1 - p`` as a divisor, where ``p`` is the probability of the chosen action
+_MIN_CURVATURE, _MIN_GRADIENT = 1e-4, 1e-3
+_MIN_DOUBT = 0.02  # lower limit of ``1 - p`` as a divisor, where ``p`` is the probability of the chosen action
 _LARGEST = 8.0  # maximum magnitude of a prediction
-_LEAST_MEAN = 0.001  # lower limit of the mean from which the variance of a reward is computed
+_MIN_MEAN = 0.001  # lower limit of the mean from which the variance of a reward is computed
 
 
 class RewardState(NamedTuple):
@@ -247,7 +247,7 @@ def doubt(room, i, mean):
     """Return the deviation of the value model and the map, times that of a binary reward if there is a key."""
     variance = room.value_variances[i] + room.map_variances[i]
     if room.keys[i] >= 0:
-        likely = min(max(mean, _LEAST_MEAN), 1.0 - _LEAST_MEAN)
+        likely = min(max(mean, _MIN_MEAN), 1.0 - _MIN_MEAN)
         variance *= likely * (1.0 - likely)
     return np.sqrt(variance)
 
@@ -320,14 +320,14 @@ def _learn_choice(state, rows, row, action, gradient, curvature, ridge):
 def _learn_choices(state, rows, row, actions, chosen, reward, room):
     """Update the logits. A reward of 1 favours the chosen action, and a reward of 0 the other candidates."""
     own = room.predictions[chosen, PROBABILITY]
-    of_others = own / max(1.0 - own, _LEAST_DOUBT)
+    of_others = own / max(1.0 - own, _MIN_DOUBT)
     of_map = 0.0
     for i in range(actions.size):
         p = room.predictions[i, PROBABILITY]
         gradient = 1.0 - p if i == chosen else -p
         gradient = reward * gradient + (1.0 - reward) * (-own if i == chosen else of_others * p)
-        if abs(gradient) >= _LEAST_GRADIENT:
-            curvature = max(p * (1.0 - p), _LEAST_CURVATURE) * (1.0 if i == chosen else reward)
+        if abs(gradient) >= _MIN_GRADIENT:
+            curvature = max(p * (1.0 - p), _MIN_CURVATURE) * (1.0 if i == chosen else reward)
             ridge = room.ridge[0] * (_PRECISION_WITH_KEY if room.keys[i] >= 0 else 1.0)
             _learn_choice(state, rows, row, actions[i], gradient, curvature, ridge)
             of_map += gradient * room.predictions[i, MAPPED]

@@ -10,7 +10,7 @@ import scipy.sparse.linalg
 from .._kernels import require
 from ._models import Arrays, checked
 
-_MOST_ROWS = 1500  # maximum number of rows for which the dual problem is solved
+_MAX_ROWS = 1500  # maximum number of rows for which the dual problem is solved
 
 
 class ActionRidges(NamedTuple):
@@ -80,7 +80,7 @@ def with_indicators(contexts: Any, actions: np.ndarray, known: np.ndarray) -> An
 def _solve(A: Any, b: np.ndarray, regularization: float) -> np.ndarray:
     """Return the weights of a ridge regression, computed by the cheapest of three solvers."""
     n, d = A.shape
-    if n <= min(d, _MOST_ROWS):
+    if n <= min(d, _MAX_ROWS):
         products = A @ A.T
         products = products.toarray() if scipy.sparse.issparse(products) else products
         return np.asarray(A.T @ np.linalg.solve(products + regularization * np.eye(n), b))

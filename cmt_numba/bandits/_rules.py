@@ -10,7 +10,7 @@ from ._reward_kernels import draw_pairs, share_best
 
 _FEW = 10  # maximum size of arrays that are drawn number by number
 _REACH = 8.0  # densities are treated as 0 beyond this number of standard deviations
-_LEAST_DEVIATION = 1e-13  # smallest deviation relative to the largest mean, about the rounding error
+_MIN_DEVIATION = 1e-13  # smallest deviation relative to the largest mean, about the rounding error
 _LONGEST = 2.0  # maximum length of a quadrature interval, in standard deviations
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # Gauss-Legendre rule on [-1, 1]
 
@@ -57,7 +57,7 @@ def thompson(means: np.ndarray, deviations: np.ndarray, offsets: np.ndarray) -> 
 
 def _largest(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     scale = max(float(np.abs(means).max()), float(deviations.max())) or 1.0
-    means, deviations = means / scale, np.maximum(deviations / scale, _LEAST_DEVIATION)
+    means, deviations = means / scale, np.maximum(deviations / scale, _MIN_DEVIATION)
     lows = means - _REACH * deviations
     first = int(np.argmax(lows))  # this density has the largest lower end, which the largest score exceeds
     centers = means - means[first] + _REACH * deviations[first]

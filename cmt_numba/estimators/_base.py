@@ -39,9 +39,9 @@ _NOT_COPIED = frozenset({_LOCK, CHECKED, _DURATIONS, _FOLDER})
 _LONG = 0.02  # maximum time that readers wait, in seconds
 _LONGEST = 1.0  # maximum time that an interrupt waits, in seconds
 _FEW = 4  # before the first timing, changes with at most this many rows count as quick
-_MOST_GROWTH = 1.5  # limit on the growth of a time estimate per call, because one slow call may be an outlier
+_MAX_GROWTH = 1.5  # limit on the growth of a time estimate per call, because one slow call may be an outlier
 
-PASSES = checks.Integer(0, checks.MOST_PASSES)
+PASSES = checks.Integer(0, checks.MAX_PASSES)
 
 SEED = checks.Checked(check_random_state, "int, numpy.random.RandomState or None")
 
@@ -193,7 +193,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     def _note_duration(self, method: str, n_rows: int, seconds: float) -> None:
         """Record the duration of a change, to estimate how long the method takes next time."""
         of_methods, measured = self.__dict__.setdefault(_DURATIONS, {}), seconds / max(1, n_rows)
-        of_methods[method] = min(measured, _MOST_GROWTH * of_methods.get(method, measured))
+        of_methods[method] = min(measured, _MAX_GROWTH * of_methods.get(method, measured))
 
     # Files and copies
 

@@ -13,7 +13,7 @@ from .._kernels import NONE
 from .._validation import check_real
 
 LOGITS_PER_MARGIN = 4.0  # default scale: a lead of one margin means odds of 55 to 1
-MOST_RANKED = 256  # best classes per row used in calibration; the others have almost no probability
+MAX_RANKED = 256  # best classes per row used in calibration; the others have almost no probability
 FEWEST_HELD_OUT = 20  # minimum number of held-out examples for calibration
 _LARGEST_THRESHOLD = 1e6
 
@@ -21,8 +21,8 @@ F1 = "f1"
 
 _SHARE, _MOST = 0.2, 2000  # limits on held-out examples: fraction of all examples, and number
 _ENOUGH = 500  # with fewer held-out examples, learn probabilities from several splits
-_MOST_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out fraction in each
-_LEAST_LOGITS, _MOST_LOGITS = 0.1, 1e3  # range of logits per margin
+_MAX_SPLITS, _SHARE_OF_SPLITS = 8, 0.08  # number of these splits, and held-out fraction in each
+_MIN_LOGITS, _MAX_LOGITS = 0.1, 1e3  # range of logits per margin
 FEWEST_FOR_THRESHOLD = 10.0  # minimum weight of held-out rows for a threshold other than 0
 _ROUNDING = 1e-12
 _STEPS_OF_SHARE = 100
@@ -42,10 +42,10 @@ def held_out(
 
 def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
     """Return the logits per margin that maximise the likelihood of the correct classes."""
-    return least_loss(scores, right)[0]
+    return min_loss(scores, right)[0]
 
 
-def least_loss(scores: np.ndarray, right: np.ndarray, slope: float | None = None) -> tuple[float, float]:
+def min_loss(scores: np.ndarray, right: np.ndarray, slope: float | None = None) -> tuple[float, float]:
     """Return logits per margin, by default those with the least log loss of the correct classes, and that loss.
 
     ``scores`` are those of the best classes of each row in margins, best first; minus infinity for a missing class.
@@ -61,7 +61,7 @@ def least_loss(scores: np.ndarray, right: np.ndarray, slope: float | None = None
         return float(np.mean(np.log(np.exp(slope * behind).sum(axis=1)) - slope * of_right))
 
     if slope is None:
-        bounds = (np.log(_LEAST_LOGITS), np.log(_MOST_LOGITS))
+        bounds = (np.log(_MIN_LOGITS), np.log(_MAX_LOGITS))
         slope = float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
     return slope, loss(np.log(slope))
 
@@ -78,7 +78,7 @@ def learned_logits(
     n_apart = held_out(labels.size, 0, never=needed)[0].size
     if n_apart < FEWEST_HELD_OUT:
         return LOGITS_PER_MARGIN
-    n_splits = min(_MOST_SPLITS, -(-_ENOUGH // n_apart))
+    n_splits = min(_MAX_SPLITS, -(-_ENOUGH // n_apart))
     share = _SHARE if n_splits == 1 else _SHARE_OF_SPLITS
     used = [held_out(labels.size, seed, needed, share) for seed in range(n_splits)]
     scores, positions = zip(*(margins_of(seen, apart) for apart, seen in used), strict=True)

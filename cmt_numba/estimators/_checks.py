@@ -18,7 +18,7 @@ from ._multilabel_model import MultilabelModel
 from ._retrieval_model import RetrievalModel
 from ._tree_model import TreeModel
 
-_MOST_ROWS = 2**53  # maximum number of rows in a stream
+_MAX_ROWS = 2**53  # maximum number of rows in a stream
 
 
 def check_model(estimator: Any, *, thorough: bool) -> None:
@@ -39,7 +39,7 @@ def _check_index(index: LabelIndex, n_labels: int, d: int, thorough: bool) -> No
     require(index.n_of_label.size <= n_labels, "an example has a label that does not exist")
     _check_weights("labels", index.weight_of_label, n_labels)
     if thorough:
-        require(invariants.all_within(index.n_of_label, 1, _MOST_ROWS), "a label has no examples")
+        require(invariants.all_within(index.n_of_label, 1, _MAX_ROWS), "a label has no examples")
 
 
 def _check_inverse(there: np.ndarray, back: np.ndarray, what: str) -> None:

@@ -13,7 +13,7 @@ from .._heads import StoredExamples, all_examples
 from .._kernels import NONE, Rows
 from .._validation import MOST_WANTED, check_integer
 from ._calibration import FEWEST_HELD_OUT, held_out
-from ._feature_scales import MOST_LABELS_OF_A_TABLE
+from ._feature_scales import MAX_LABELS_OF_A_TABLE
 from ._input import Factors, filled
 from ._neighbors import NEIGHBOR_METRICS, NeighborSearch, count_votes, weights_of_votes
 
@@ -21,8 +21,8 @@ AUTO = "auto"
 METHODS = ("head", "neighbors", "scored_neighbors")
 
 _NEIGHBORS_TRIED = (1, 3, 5, 10, 20)
-_MOST_EXAMPLES = 10_000  # maximum number of examples used for the choice
-_MOST_SPLITS = 5  # maximum number of random splits
+_MAX_EXAMPLES = 10_000  # maximum number of examples used for the choice
+_MAX_SPLITS = 5  # maximum number of random splits
 _ENOUGH_HELD_OUT = 1500
 _ENOUGH_OF_A_LABEL = 20
 
@@ -73,7 +73,7 @@ def choose(
     if examples is None or AUTO not in (options.method, options.metric, options.n_neighbors):
         return by_default
     rows, labels = all_examples(examples)
-    if options.method == AUTO and (rows.sparse or n_labels > MOST_LABELS_OF_A_TABLE):
+    if options.method == AUTO and (rows.sparse or n_labels > MAX_LABELS_OF_A_TABLE):
         return by_default
     lengths = filled(lengths, labels.size)
 
@@ -121,8 +121,8 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield training slots and held-out slots of random splits of 10,000 examples, or one per label if more."""
     needed = np.unique(labels, return_index=True)[1]  # each label keeps one example for training
     order = np.random.default_rng(0).permutation(labels.size)
-    some = np.union1d(needed, order[: max(0, _MOST_EXAMPLES - needed.size)])
-    for seed in range(_MOST_SPLITS):
+    some = np.union1d(needed, order[: max(0, _MAX_EXAMPLES - needed.size)])
+    for seed in range(_MAX_SPLITS):
         apart, seen = held_out(some.size, seed, never=np.searchsorted(some, needed))
         if apart.size > 0:
             yield some[seen], some[apart]

@@ -28,9 +28,9 @@ from .._jit import keeping_interpreter
 from .._kernels import N_MEMORIES, NEXT_ID, NONE, Rows, as_matrix, no_hits, rescaled
 from .._validation import check_rows
 from . import _input as inputs
-from ._calibration import LOGITS_PER_MARGIN, MOST_RANKED, learned_logits, positions_in, prior_share
+from ._calibration import LOGITS_PER_MARGIN, MAX_RANKED, learned_logits, positions_in, prior_share
 from ._choice import AUTO, Choice, choose, examples_of_some_labels, held_out_errors, resolved
-from ._feature_scales import MOST_LABELS_OF_A_TABLE, MOST_OF_A_TABLE, fixed_scales, is_table, measure_scales
+from ._feature_scales import MAX_LABELS_OF_A_TABLE, MAX_OF_A_TABLE, fixed_scales, is_table, measure_scales
 from ._feature_weights import add_counts, are_in_doubt, count_features, seem_cut_off
 from ._fields import CalibrationField, ChoiceField
 from ._input import ExampleBatch, Factors, taken
@@ -44,7 +44,7 @@ _PASSES_OF_MIRA = 50  # default maximum number of passes; few sets need more tha
 _PASSES_OF_ADAGRAD = 5  # default number of passes with other losses
 PASSES_ONLINE = 2  # passes over a batch and its replayed examples. More passes would overfit.
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
-_MOST_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
+_MAX_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
 _LARGE_BATCH = 16  # with more examples, retrain only for batches of at least 1/16 of all examples
 _SWEPT = 16  # number of additional stored examples to learn with each new example instead of retraining
 _ENOUGH_TO_CHOOSE = 1000  # number of examples from which the choice of feature weights is final
@@ -55,11 +55,11 @@ _EVICTED_AT_ONCE = 1 / 16  # fraction of `max_examples` to evict together, becau
 
 _LEAD_OF_USUAL = 1e-6  # score of the most frequent class for rows whose scores are all 0
 _LABELS_SCANNED = 8  # number of labels, best first, whose examples are compared with a row
-_MOST_LABELS_OF_LOGISTIC = 50  # maximum number of classes for a logistic regression
+_MAX_LABELS_OF_LOGISTIC = 50  # maximum number of classes for a logistic regression
 # A logistic regression is fitted again with each batch up to this number of examples. From the smaller number on, this
 # takes long.
-_MOST_REFITTED, _FEW_REFITTED = 5000, 1000
-_MOST_FOR_PRIOR = 1000  # maximum number of examples that determine the prior share of votes
+_MAX_REFITTED, _FEW_REFITTED = 5000, 1000
+_MAX_FOR_PRIOR = 1000  # maximum number of examples that determine the prior share of votes
 _TINY = 1e-300
 _WORTH_A_WORD = 20_000  # minimum number of examples for a log message, because calibration takes seconds
 
@@ -206,7 +206,7 @@ class ClassificationModel(files.WithFields):
                 return
         index.begin_training()
         if index.is_logistic and index.examples is not None:
-            if self.n_stored <= _MOST_REFITTED:
+            if self.n_stored <= _MAX_REFITTED:
                 self._refit_logistic()
             return
         if self._has_means() and known.any():
@@ -385,7 +385,7 @@ class ClassificationModel(files.WithFields):
 
     def _spreads_work(self, n_rows: int) -> bool:
         """Return whether to learn more stored examples in each call, which keeps small calls short."""
-        is_long = max(_MOST_AT_ONCE, n_rows * _LARGE_BATCH) < self.n_stored
+        is_long = max(_MAX_AT_ONCE, n_rows * _LARGE_BATCH) < self.n_stored
         return is_long and self.index.scores_all and self._has_means() and not self.index.is_logistic
 
     def has_much_due(self, n_rows: int, options: ClassOptions) -> bool:
@@ -476,9 +476,9 @@ class ClassificationModel(files.WithFields):
         before: Any
         if scales is not None and scales.is_fixed:
             return
-        may_scale = scales is not None and index.scores_all and index.n_labels <= MOST_LABELS_OF_A_TABLE
+        may_scale = scales is not None and index.scores_all and index.n_labels <= MAX_LABELS_OF_A_TABLE
         if scales is not None and may_scale and n_passes_of(options) > 0:
-            name, before, first = "scales", scales, rows.n_features <= MOST_OF_A_TABLE
+            name, before, first = "scales", scales, rows.n_features <= MAX_OF_A_TABLE
         elif weights is not None and are_in_doubt(weights, rows):
             name, before, first = "feature_weights", weights, weights.is_used
         else:
@@ -512,7 +512,7 @@ class ClassificationModel(files.WithFields):
         index, scales = self.index, self.index.scales
         if options.loss != AUTO or scales is None or scales.is_fixed or n_passes_of(options) == 0:
             return False
-        if scales.means.size > MOST_OF_A_TABLE or not 2 <= index.n_labels <= _MOST_LABELS_OF_LOGISTIC:
+        if scales.means.size > MAX_OF_A_TABLE or not 2 <= index.n_labels <= _MAX_LABELS_OF_LOGISTIC:
             return False
         _, labels = heads.all_examples(self.stored())
         used = examples_of_some_labels(labels, _ENOUGH_FOR_FEATURES)
@@ -702,7 +702,7 @@ class ClassificationModel(files.WithFields):
             found[~found.any(axis=1), index.usual_label] = _LEAD_OF_USUAL
             scores[:, self.class_of_label] = found
         else:
-            labels, found, *_ = index.best_labels(rows, index.most_candidates(options), options)
+            labels, found, *_ = index.best_labels(rows, index.max_candidates(options), options)
             row, rank = np.nonzero(labels != NONE)
             scores[row, self.class_of_label[labels[row, rank]]] = found[row, rank]
         return scores
@@ -733,7 +733,7 @@ class ClassificationModel(files.WithFields):
 
     def margins_for(self, rows: Rows, labels: np.ndarray, options: ClassOptions) -> tuple[np.ndarray, np.ndarray]:
         """Return the best scores of prepared rows, in margins, and the position of the correct label among them."""
-        found, scores, *_ = self.index.best_labels(rows, min(MOST_RANKED, self.index.n_labels), options)
+        found, scores, *_ = self.index.best_labels(rows, min(MAX_RANKED, self.index.n_labels), options)
         return scores / heads.margin_wanted(self.index.head), positions_in(found, labels)
 
     def nearest_slots(
@@ -764,7 +764,7 @@ class ClassificationModel(files.WithFields):
         examples, choice = self.stored(), resolved(options, self.choice)
         key = self.n_stored, self.classes.size, choice, options.weights
         if self._prior is None or self._prior[0] is not examples or self._prior[1] != key:
-            some = np.sort(np.random.default_rng(0).permutation(self.n_stored)[:_MOST_FOR_PRIOR])
+            some = np.sort(np.random.default_rng(0).permutation(self.n_stored)[:_MAX_FOR_PRIOR])
             rows, labels = heads.some_examples(examples, some)
             lengths = inputs.filled(taken(self.index.example_lengths, some), some.size)
             slots, distances = self.nearest_slots(rows, lengths, choice.n_neighbors + 1, options)

@@ -17,8 +17,8 @@ from ._neighbors import lengths_unless_unit
 
 FEWEST_ROWS, FEWEST_OF_A_CLASS = 16, 5  # rows, in all and on average for each class, needed to measure scales
 # Rows with more features are rather images or embeddings than tables, so standardisation has to prove better.
-MOST_OF_A_TABLE = 100
-MOST_LABELS_OF_A_TABLE = 1024  # rows of more classes are rather images or embeddings, too
+MAX_OF_A_TABLE = 100
+MAX_LABELS_OF_A_TABLE = 1024  # rows of more classes are rather images or embeddings, too
 _FIXED = 1e300  # number of rows that stands for given scales, which more rows never change
 _VALUES_AT_ONCE = 1 << 16  # values in a block of rows, which stays in the cache
 _GROWTH = 1.25  # growth of the number of rows after which measured scales are used
@@ -26,7 +26,7 @@ _OF_FEATURES = kind_of(np.float64, "features")
 _CONSTANT = 1e-6  # features whose deviation is below this fraction of their mean have only rounding errors
 _LARGEST = 1e39  # exceeds all means and deviations of float32 features
 _LARGEST_INVERSE = 1e170  # exceeds the inverse of all deviations whose square is a positive float64
-_MOST_ROWS = 1e100  # exceeds all total weights of rows
+_MAX_ROWS = 1e100  # exceeds all total weights of rows
 _LARGEST_WEIGHT = 1e30  # scores of larger weights would overflow float32
 _LARGEST_SUM = 1e15  # squares of larger sums of examples would overflow float32
 
@@ -55,10 +55,10 @@ class FeatureScales(NamedTuple):
 
     def are_valid(self, n_features: int) -> bool:
         """Return whether there is a scale for each feature, which more rows cannot make infinite."""
-        if not 0.0 < self.n_rows <= _MOST_ROWS:
+        if not 0.0 < self.n_rows <= _MAX_ROWS:
             return False
-        most_squares = self.n_rows * _LARGEST**2
-        bounds = ((-_LARGEST, _LARGEST), (0.0, most_squares), (-_LARGEST, _LARGEST), (0.0, _LARGEST_INVERSE))
+        max_squares = self.n_rows * _LARGEST**2
+        bounds = ((-_LARGEST, _LARGEST), (0.0, max_squares), (-_LARGEST, _LARGEST), (0.0, _LARGEST_INVERSE))
         parts = (self.means, self.squares, self.center, self.inverse)
         return all(
             part.size == n_features and bool(np.all((part >= least) & (part <= most)))
@@ -106,7 +106,7 @@ def scales_of_table(X: np.ndarray, n_classes: int, kind: str) -> np.ndarray | No
 def is_table(rows: Rows, n_classes: int, *, has_all: bool = False) -> bool:
     """Return whether dense rows seem to be a table, and enough to measure scales unless they are all rows to come."""
     enough = has_all or rows.n_rows >= max(FEWEST_ROWS, FEWEST_OF_A_CLASS * n_classes)
-    return enough and rows.n_features <= MOST_OF_A_TABLE and n_classes <= MOST_LABELS_OF_A_TABLE
+    return enough and rows.n_features <= MAX_OF_A_TABLE and n_classes <= MAX_LABELS_OF_A_TABLE
 
 
 def measure_scales(rows: Rows, lengths: np.ndarray, weights: Factors, *, is_used: bool) -> FeatureScales:

@@ -15,15 +15,15 @@ from .._kernels import Rows, rescaled
 from ._input import Factors
 
 FEATURE_WEIGHTS = ("auto", "idf", "scale", "none")  # valid values of ``feature_weights``
-MOST_WEIGHTED = 1 << 24  # maximum number of features for weighting. Their counts take 64 MB.
+MAX_WEIGHTED = 1 << 24  # maximum number of features for weighting. Their counts take 64 MB.
 _FEWEST_ROWS = 16  # number of rows needed to decide whether rows are already weighted
 _ROWS_LOOKED_AT = 2000
-_MOST_DENSE = 0.1  # maximum fraction of nonzero cells; denser rows are tables or images, not bags of words
+_MAX_DENSE = 0.1  # maximum fraction of nonzero cells; denser rows are tables or images, not bags of words
 # Exponent of the inverse document frequency in values: about 0 for counts, 0.6 for BM25 and 0.9 for tf-idf.
 _WEIGHTED, _IN_DOUBT = 0.4, (0.2, 0.55)
-_MOST_FREQUENT = 0.5  # features of more rows are not compared; all rows may have one, such as a constant
+_MAX_FREQUENT = 0.5  # features of more rows are not compared; all rows may have one, such as a constant
 _CUT_OFF = 0.9  # rows with less than this fraction of the usual number of features seem to lack some
-_LEAST_SPREAD = 1e-3  # smallest usable variance of the logarithm of the inverse document frequency
+_MIN_SPREAD = 1e-3  # smallest usable variance of the logarithm of the inverse document frequency
 
 
 class FeatureWeights(NamedTuple):
@@ -45,7 +45,7 @@ def count_features(kind: str, rows: Rows, row_weights: Factors, *, are_weighted:
     ``kind`` is one of ``FEATURE_WEIGHTS``. With "auto", features are weighted if rows look like word counts: sparse,
     with values that do not grow with the rarity of features, and not ``are_weighted``, that is marked as weighted.
     """
-    if kind in ("scale", "none") or not rows.sparse or rows.n_features > MOST_WEIGHTED:
+    if kind in ("scale", "none") or not rows.sparse or rows.n_features > MAX_WEIGHTED:
         return None
     lengths = np.diff(rows.offsets)
     shares = None if row_weights is None else np.repeat(row_weights, lengths)
@@ -96,7 +96,7 @@ def _are_counts(rows: Rows, weights: FeatureWeights) -> bool:
 
 
 def _may_be_counts(rows: Rows) -> bool:
-    return rows.n_rows >= _FEWEST_ROWS and rows.values.size <= _MOST_DENSE * rows.n_rows * rows.n_features
+    return rows.n_rows >= _FEWEST_ROWS and rows.values.size <= _MAX_DENSE * rows.n_rows * rows.n_features
 
 
 def _exponent_of_rarity(rows: Rows, weights: FeatureWeights) -> float:
@@ -106,11 +106,11 @@ def _exponent_of_rarity(rows: Rows, weights: FeatureWeights) -> float:
     """
     some = rows.take(np.arange(0, rows.n_rows, -(-rows.n_rows // _ROWS_LOOKED_AT)))
     of_rows = np.repeat(np.arange(some.n_rows), np.diff(some.offsets))
-    compared = (some.values != 0.0) & (weights.counts[some.indices] <= _MOST_FREQUENT * weights.n_rows)
+    compared = (some.values != 0.0) & (weights.counts[some.indices] <= _MAX_FREQUENT * weights.n_rows)
     of_rows, values, features = of_rows[compared], np.abs(some.values[compared]), some.indices[compared]
     rarity, size = np.log(weights.of_features(features)), np.log(values.astype(np.float64))
     n_cells = np.maximum(np.bincount(of_rows, minlength=some.n_rows), 1)
     for logarithms in (rarity, size):
         logarithms -= (np.bincount(of_rows, logarithms, some.n_rows) / n_cells)[of_rows]
     spread = float(rarity @ rarity)
-    return float(rarity @ size) / spread if spread > _LEAST_SPREAD * max(1, rarity.size) else np.inf
+    return float(rarity @ size) / spread if spread > _MIN_SPREAD * max(1, rarity.size) else np.inf

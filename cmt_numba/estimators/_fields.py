@@ -12,7 +12,7 @@ from .._postings import SparseIndex
 from .._validation import MOST_WANTED
 from ..tree import ContextualMemoryTree, options_of
 from ._choice import METHODS, Choice
-from ._feature_weights import MOST_WEIGHTED, FeatureWeights
+from ._feature_weights import MAX_WEIGHTED, FeatureWeights
 from ._neighbors import NEIGHBOR_METRICS
 from ._values import ValueStore
 
@@ -23,7 +23,7 @@ INDEX = files.VariantField(dense=DenseIndex, sparse=SparseIndex)
 LEARNED = files.VariantField(learned=LearnedSearch)  # what a search has learned from rewards
 FEATURE_WEIGHTS = files.TupleField(
     FeatureWeights,
-    counts=files.SparseArrayField(np.float32, MOST_WEIGHTED),
+    counts=files.SparseArrayField(np.float32, MAX_WEIGHTED),
     n_rows=files.RealField(0.0),
     is_used=files.FlagField(),
     are_weighted=files.FlagField(),

@@ -28,12 +28,12 @@ from ._fields import FEATURE_WEIGHTS
 from ._input import Factors, filled, taken, trim_weights
 from ._neighbors import row_lengths
 
-MOST_SCORED = 8192  # up to this number of labels, all are scored for each dense row
-MOST_SCORED_SPARSE = 1024  # the same limit for sparse rows. With more labels, a search is cheaper.
-MOST_SCORED_IN_TRAINING = 1 << 15  # the same limit for dense rows in training, in which the labels' lists are soon old
+MAX_SCORED = 8192  # up to this number of labels, all are scored for each dense row
+MAX_SCORED_SPARSE = 1024  # the same limit for sparse rows. With more labels, a search is cheaper.
+MAX_SCORED_IN_TRAINING = 1 << 15  # the same limit for dense rows in training, in which the labels' lists are soon old
 # Up to this number of labels of one example each, scorers are trained. With more sparse ones, training does not help.
 # A pass over more dense ones takes minutes.
-MOST_TRAINED_ALONE, MOST_TRAINED_ALONE_DENSE = 8192, 50_000
+MAX_TRAINED_ALONE, MAX_TRAINED_ALONE_DENSE = 8192, 50_000
 _RECALL = 0.999  # fraction of rows for which an index of very many dense scorers finds the best label
 _RECALL_IN_TRAINING = 0.9  # fraction of the hardest negatives that it finds
 _ROWS_ASKED = 1024  # number of rows on which the effort of its searches is measured
@@ -59,7 +59,7 @@ _LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this fraction of a label's large
 _ROWS_WORTH_A_LAYOUT = 64  # break-even point: a layout takes about as long as scoring this many rows without one
 _FARTHEST = 1000.0  # features with larger means, in deviations, lose too many digits unless they are centered first
 # An update of the index is due if this number and share of the labels are not in it. Until then, each row scores them.
-_MOST_UNLISTED, _SHARE_UNLISTED = 256, 1 / 64
+_MAX_UNLISTED, _SHARE_UNLISTED = 256, 1 / 64
 _MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
 _LABELS_LISTED_A_ROW = 16  # learning a row takes about as long as listing this many labels
 _CELLS_LISTED_A_ROW = 20_000  # learning a row takes about as long as listing this many cells
@@ -145,14 +145,14 @@ class LabelIndex(files.WithFields):
     @property
     def scores_all(self) -> bool:
         """Whether all labels are scored in training. The head then has no inverted index."""
-        return not self.is_sparse or (not self.of_sets and self.n_labels <= MOST_SCORED_SPARSE)
+        return not self.is_sparse or (not self.of_sets and self.n_labels <= MAX_SCORED_SPARSE)
 
     @property
     def is_searched(self) -> bool:
         """Whether queries search for labels, because scoring all would take longer."""
         if self.is_sparse:
             return not self.scores_all
-        return not self.of_sets and self.n_labels > MOST_SCORED
+        return not self.of_sets and self.n_labels > MAX_SCORED
 
     @property
     def lightest_listed(self) -> float:
@@ -237,7 +237,7 @@ class LabelIndex(files.WithFields):
     def roll_back(self) -> None:
         """After a failed change, free the tables of labels that the head does not have."""
         if self.is_sparse:
-            self.head = linear.with_tables(self.head, linear.most_cells_in_use(self.head.models))
+            self.head = linear.with_tables(self.head, linear.max_cells_in_use(self.head.models))
 
     def train_in_passes(
         self, n_rows: int, n_passes: int, duals: heads.Duals, learn: Callable[..., heads.Head], verbose: bool
@@ -258,7 +258,7 @@ class LabelIndex(files.WithFields):
         n_threads = threads_for(n_rows, options)
         if not self.scores_all:
             return heads.CandidateSearch(self.effort(options, training=True), n_threads=n_threads)
-        if self.n_labels <= MOST_SCORED_IN_TRAINING or n_rows < self.n_labels:
+        if self.n_labels <= MAX_SCORED_IN_TRAINING or n_rows < self.n_labels:
             return heads.CandidateSearch(None, n_threads=n_threads)
         index = self._new_dense_index()
 
@@ -284,13 +284,13 @@ class LabelIndex(files.WithFields):
         """Prepare the head for learning, and update the inverted index if many labels are new."""
         if not in_lists:
             self.head = heads.without_digest(self.head)
-        if not self.scores_all and self.n_labels > self.most_listed():
+        if not self.scores_all and self.n_labels > self.max_listed():
             self.update_postings()
 
-    def most_listed(self) -> float:
+    def max_listed(self) -> float:
         """Return the number of labels above which the inverted index must be updated."""
         n_listed = self.head.postings.n_labels
-        return n_listed + max(_MOST_UNLISTED, _SHARE_UNLISTED * n_listed) if n_listed > 0 else 0
+        return n_listed + max(_MAX_UNLISTED, _SHARE_UNLISTED * n_listed) if n_listed > 0 else 0
 
     def end_training(self, n_rows: int) -> None:
         """Prepare the head for queries if enough rows have been learned to justify the work."""
@@ -307,8 +307,8 @@ class LabelIndex(files.WithFields):
     def is_worth_listing(self, n_rows: int) -> bool:
         """Return whether reading all scorers takes no longer than learning ``n_rows`` rows."""
         n_cells = self.head.counters[0, linear.TABLES_END]  # 0 for dense scorers
-        most_cells = n_rows * _CELLS_LISTED_A_ROW
-        return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and most_cells >= n_cells)
+        max_cells = n_rows * _CELLS_LISTED_A_ROW
+        return bool(n_rows * _LABELS_LISTED_A_ROW >= self.n_labels and max_cells >= n_cells)
 
     def has_much_due(self, n_rows: int) -> bool:
         """Return whether learning ``n_rows`` rows requires reading very many scorers."""
@@ -316,7 +316,7 @@ class LabelIndex(files.WithFields):
 
     def is_untrained(self) -> bool:
         """Return whether scorers stay untrained, because very many labels have only one example each."""
-        most = MOST_TRAINED_ALONE if self.is_sparse else MOST_TRAINED_ALONE_DENSE
+        most = MAX_TRAINED_ALONE if self.is_sparse else MAX_TRAINED_ALONE_DENSE
         return bool(self.n_of_label.size > most and self.n_of_label.max() == 1)
 
     # Caches for queries, valid until the head learns again
@@ -421,7 +421,7 @@ class LabelIndex(files.WithFields):
             n_met = max(n_listed, min(n_met, int(n_listed / _SHARE_LISTED)))
         return heads.SearchEffort(n_listed, n_met, _FURTHER_ENTRIES * n_met)
 
-    def most_candidates(self, options: LabelOptions) -> int:
+    def max_candidates(self, options: LabelOptions) -> int:
         """Return the maximum number of labels that a query scores for a row."""
         return min(self.n_labels, self.effort(options).n_listed + heads.always_found(self.head.scorers).size)
 

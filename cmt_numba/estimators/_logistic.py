@@ -6,13 +6,13 @@ import numpy as np
 
 from .._heads import Head, dense_parts
 from .._kernels import Rows, as_matrix
-from ._calibration import least_loss
+from ._calibration import min_loss
 from ._input import Factors
 
-_MOST_STEPS = 300
+_MAX_STEPS = 300
 _CLEARLY_LESS = 0.95  # margins must have a log loss below this fraction of that of the logistic regression
 
-Ranked = list[tuple[np.ndarray, np.ndarray]]  # arguments of :func:`least_loss` for several splits
+Ranked = list[tuple[np.ndarray, np.ndarray]]  # arguments of :func:`min_loss` for several splits
 
 
 def is_preferred(logits: Ranked, margins: Ranked) -> bool:
@@ -22,9 +22,7 @@ def is_preferred(logits: Ranked, margins: Ranked) -> bool:
     better, and their scale counts like one more parameter (Akaike, 1974).
     """
     logistic_loss, least = (
-        least_loss(np.concatenate([scores for scores, _ in some]), np.concatenate([right for _, right in some]), slope)[
-            1
-        ]
+        min_loss(np.concatenate([scores for scores, _ in some]), np.concatenate([right for _, right in some]), slope)[1]
         for some, slope in ((logits, 1.0), (margins, None))
     )
     return _CLEARLY_LESS * logistic_loss <= least + 1.0 / sum(right.size for _, right in margins)
@@ -40,7 +38,7 @@ def fit_logistic(head: Head, rows: Rows, labels: np.ndarray, weights: Factors) -
     X = as_matrix(rows)[:, :-1].astype(np.float64)
     if head.n_labels < 2:
         return
-    learner = LogisticRegression(max_iter=_MOST_STEPS)
+    learner = LogisticRegression(max_iter=_MAX_STEPS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # classes of few examples are common here, and steps are limited
         learner.fit(X, labels, sample_weight=weights)

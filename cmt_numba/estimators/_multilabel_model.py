@@ -28,7 +28,7 @@ from ._label_index import LabelIndex, LabelOptions, threads_for
 from ._neighbors import lengths_unless_unit
 from ._replay import SetMeans, no_means
 
-_MOST_COMMON = 1024  # maximum number of common labels; up to this number of labels, all are common
+_MAX_COMMON = 1024  # maximum number of common labels; up to this number of labels, all are common
 _SHARE_OF_ROWS = 1 / 256  # a label is common if at least this fraction of rows has it
 
 _SWEEPS = 4  # sweeps over the rows of a rarer label in each pass
@@ -469,9 +469,9 @@ def most_common(n_of_label: np.ndarray, n_rows: float, former: np.ndarray) -> np
 
     Labels that have been common so far need only half as many rows, so that the index is seldom rebuilt.
     """
-    if n_of_label.size <= _MOST_COMMON:
+    if n_of_label.size <= _MAX_COMMON:
         return np.argsort(-n_of_label, kind="stable")
     frequent = np.flatnonzero(n_of_label >= _SHARE_OF_ROWS / 2 * n_rows)  # sorting only these is faster
-    common = frequent[np.argsort(-n_of_label[frequent], kind="stable")[:_MOST_COMMON]]
+    common = frequent[np.argsort(-n_of_label[frequent], kind="stable")[:_MAX_COMMON]]
     share = np.where(np.isin(common, former), _SHARE_OF_ROWS / 2, _SHARE_OF_ROWS)
     return common[n_of_label[common] >= share * n_rows]

@@ -23,14 +23,14 @@ _LOWEST, _LONGEST = np.finfo(np.float32).min, np.finfo(np.float32).max
 _FURTHER = 8  # examples selected in addition to those wanted
 _FEW_EXAMPLES = 8192  # products with so few examples take little more time than a search of an index
 _PAIRS_WORTH_AN_INDEX = 1 << 26  # products of so many pairs take about as long as building an index
-_MOST_INDEXED = 256  # maximum number of neighbors to find through an index
+_MAX_INDEXED = 256  # maximum number of neighbors to find through an index
 _RECALL = 0.99
 _ROUNDING = 2.0**-20  # tolerance for ties of squared distances, relative to the sum of squared lengths
 _UNIT = 1e-6  # tolerance for the length of rows scaled to unit length in float32
 
 _KERNELS = ("gaussian", "laplacian")
 VOTES = ("uniform", "distance", "score", "cosine", *_KERNELS)  # valid values of ``weights``
-_LEAST_VOTE = 1e-6  # minimum weight of a vote, so that every neighbor counts
+_MIN_VOTE = 1e-6  # minimum weight of a vote, so that every neighbor counts
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -80,7 +80,7 @@ class NeighborSearch:
     def nearest(self, rows: Rows, lengths: np.ndarray, k: int, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest examples of each row like :meth:`compared`."""
         self._n_pairs += rows.n_rows * self.n_examples
-        if not self._can_be_indexed or self._n_pairs < _PAIRS_WORTH_AN_INDEX or k > _MOST_INDEXED:
+        if not self._can_be_indexed or self._n_pairs < _PAIRS_WORTH_AN_INDEX or k > _MAX_INDEXED:
             return self.compared(rows, lengths, k)
         if self._index is None:
             index = DenseIndex(self._keys.shape[1], "euclidean")
@@ -190,7 +190,7 @@ def weights_of_votes(kind: str, scores: np.ndarray, rows: Rows, stored: Rows, sl
         weights[there] = _compared(kind, rows, stored, np.nonzero(there)[0], slots[there])
     if kind in _KERNELS:
         weights = _kernel(kind, np.where(there, weights, np.inf))
-    return np.where(there, np.maximum(weights, _LEAST_VOTE), 0.0)
+    return np.where(there, np.maximum(weights, _MIN_VOTE), 0.0)
 
 
 def count_votes(classes: np.ndarray, weights: np.ndarray, n_classes: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from .._kernels import kind_of
 _REPLAYED = 8  # number of stored examples to replay with each new example
 _GROWTH = 0.25  # fraction of new examples that triggers retraining; each example is learned five times on average
 _FEWEST = 16  # number of new examples below which no retraining is due
-_MOST_SETS = 64  # of labels; beyond it, most sets have too few rows
+_MAX_SETS = 64  # of labels; beyond it, most sets have too few rows
 UNLIKELY = 0.01  # a label set has stopped coming if rows in random order would lack it with a smaller probability
 
 
@@ -54,7 +54,7 @@ class SetMeans(NamedTuple):
         """Return the means after further rows, or None if there are too many label sets."""
         known = np.pad(self.sets, ((0, 0), (0, sets.shape[1] - self.sets.shape[1])))
         distinct, places = np.unique(np.concatenate([known, sets]), axis=0, return_inverse=True)
-        if (n := len(distinct)) > _MOST_SETS:
+        if (n := len(distinct)) > _MAX_SETS:
             return None
         places = places.ravel()  # NumPy 2.0 returns a column
         sums, amounts, last = np.zeros((n, X.shape[1])), np.zeros(n), np.zeros(n, np.int64)

@@ -73,7 +73,7 @@ class CMTRetriever(MemoryEstimator):
     search: Annotated[str | None, checks.Optional(checks.OneOf(("key", "value")))] = None
     _: KW_ONLY
     target_recall: Annotated[float, checks.Real(0.0, 1.0, above=True)] = 0.95
-    n_components: Annotated[int, checks.Integer(1, checks.MOST_COMPONENTS)] = 64
+    n_components: Annotated[int, checks.Integer(1, checks.MAX_COMPONENTS)] = 64
     regularization: Annotated[float, checks.Real(0.0, 1e9, above=True)] = 3.0
     n_value_passes: Annotated[int, PASSES] = 10
     n_jobs: checks.Jobs = None

@@ -8,7 +8,7 @@ import numpy as np
 from .._validation import label_array
 from ._tasks import n_rows_of, slice_rows
 
-_MOST_CONFUSIONS = 10
+_MAX_CONFUSIONS = 10
 _EXAMPLES = 3
 _LENGTH = 80  # maximum length of a printed text
 _BINS = 10
@@ -38,7 +38,7 @@ def most_confused(y: Any, answers: Any, positions: np.ndarray, texts: Sequence[s
     others, of_other = np.unique(answers[wrong], return_inverse=True)
     pairs, of_pair, counts = np.unique(of_label * others.size + of_other, return_inverse=True, return_counts=True)
     found = []
-    for pair in np.argsort(-counts, kind="stable")[:_MOST_CONFUSIONS]:
+    for pair in np.argsort(-counts, kind="stable")[:_MAX_CONFUSIONS]:
         rows = wrong[of_pair == pair][:_EXAMPLES]
         examples = [int(positions[row]) if texts is None else _shortened(texts[row]) for row in rows]
         label, other = labels[pairs[pair] // others.size], others[pairs[pair] % others.size]

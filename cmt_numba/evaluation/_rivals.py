@@ -15,7 +15,7 @@ from .. import metrics
 from ._tasks import alike
 
 RIVALS = ("majority", "exact", "means", "linear", "bm25")  # names of the rivals
-_LEAST_QUERIES = 100
+_MIN_QUERIES = 100
 _CELLS = 2**20  # maximum size of a block of scores
 _PRODUCTS = 2**30  # maximum number of products of queries and stored rows, beyond which fewer queries are measured
 _LINEAR_WORK = 5 * 10**8  # maximum number of training values times labels for a linear model, about 30 seconds
@@ -88,7 +88,7 @@ def measure_rival(name: str, task: str, split: Split, seed: int) -> Rival:
             return Rival(name, None, note=f"skipped: {values:,} values and {n_labels:,} labels would take minutes")
     n, n_all = split.X_test.shape[0], split.X_test.shape[0]
     if name in ("exact", "bm25"):
-        n = min(n, max(_LEAST_QUERIES, _PRODUCTS // split.X.shape[0]))
+        n = min(n, max(_MIN_QUERIES, _PRODUCTS // split.X.shape[0]))
     if n < n_all:
         chosen = np.sort(np.random.default_rng(seed).permutation(n_all)[:n])
         texts = None if split.texts_test is None else [split.texts_test[i] for i in chosen]

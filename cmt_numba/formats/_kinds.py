@@ -11,7 +11,7 @@ from ._source import CellError
 KINDS = ("number", "category", "text")
 
 _ID_NAME = re.compile(r"(.*[\W_])?(id|uuid|guid|key|index|row|nr|no|unnamed: 0)", re.IGNORECASE)
-_MOST_WORDS = 5  # maximum mean number of words per value of a category column
+_MAX_WORDS = 5  # maximum mean number of words per value of a category column
 _NO_NUMBER = ("NaN", "nan", "NA", "N/A", "#N/A", "n/a", "NULL", "null", "None", "<NA>")  # missing values as text
 _NOT_FINITE = "contains a value that is not finite in float32"
 
@@ -50,7 +50,7 @@ def kind_of(column: Any) -> str:
         return "number"
     texts = values.map(str)
     repeated = 2 * texts.nunique() <= len(texts)
-    return "category" if repeated and texts.str.split().str.len().mean() <= _MOST_WORDS else "text"
+    return "category" if repeated and texts.str.split().str.len().mean() <= _MAX_WORDS else "text"
 
 
 def is_list(value: Any) -> bool:

@@ -11,7 +11,7 @@ import scipy.sparse
 from .._arrays import label_array
 from ._source import CellError, ReadOptions
 
-MOST_LABELS = 2**31 - 1
+MAX_LABELS = 2**31 - 1
 END_OF_CLASSES = 2**53  # float64 represents all smaller integers exactly
 
 
@@ -107,7 +107,7 @@ def convert_labels(cells: Iterable[Any], options: ReadOptions, n_labels: int) ->
             else:
                 numbers = [_number(label) for label in (_split(cell) if several else [cell])]
                 if several:
-                    check_labels(numbers, MOST_LABELS)
+                    check_labels(numbers, MAX_LABELS)
                 values.append(numbers if several else numbers[0])
         except ValueError as error:
             raise CellError(codes.index(code), str(error)) from None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._labels import END_OF_CLASSES, MOST_LABELS, LabelScan, check_labels, convert_labels, indicator, is_name
+from ._labels import END_OF_CLASSES, MAX_LABELS, LabelScan, check_labels, convert_labels, indicator, is_name
 from ._source import Batch, CellError, FormatError, ReadOptions, Source, first_line
 
 _MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
@@ -22,30 +22,30 @@ _NO_FEATURES = b"0:0\n"  # instead of a blank line, which scikit-learn skips
 class NumberedSource(Source):
     """A file with lines of labels and ``feature:value`` pairs, which scikit-learn reads."""
 
-    _label_limits = (0, MOST_LABELS)  # minimum and maximum number of labels
+    _label_limits = (0, MAX_LABELS)  # minimum and maximum number of labels
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        n_labels, most_labels = self._label_limits
+        n_labels, max_labels = self._label_limits
         for number, lines in self._blocks():
             try:
-                X, y = self._parsed(lines, options, most_labels)
+                X, y = self._parsed(lines, options, max_labels)
             except ValueError:
-                raise self._error(number, lines, options, most_labels) from None
+                raise self._error(number, lines, options, max_labels) from None
             if options.task == "multilabel" and y is not None:
                 y = indicator(y, n_labels)
                 n_labels = y.shape[1]
             yield Batch(X, y)
 
-    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:
+    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
         """Return the rows, and their classes or lists of labels. Raise ValueError if a line is invalid."""
-        return _parsed(lines, options, most_labels)
+        return _parsed(lines, options, max_labels)
 
-    def _error(self, number: int, lines: list[bytes], options: ReadOptions, most_labels: int) -> FormatError:
+    def _error(self, number: int, lines: list[bytes], options: ReadOptions, max_labels: int) -> FormatError:
         """Return an error that names the first invalid line. ``number`` is that of the first line."""
 
         def fault(lines: Sequence[bytes]) -> str:
             try:
-                self._parsed(lines, options, most_labels)
+                self._parsed(lines, options, max_labels)
             except ValueError as error:
                 return str(error)
             return ""
@@ -130,11 +130,11 @@ class ExtremeSource(NumberedSource):
         if n_seen != n_rows:
             raise FormatError(self.path, f"has {n_seen} rows, but its header states {n_rows}; use a complete copy")
 
-    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:
+    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
         try:
-            return _parsed(lines, options, most_labels)
+            return _parsed(lines, options, max_labels)
         except ValueError:
-            return _parsed(list(map(_with_sorted_features, lines)), options, most_labels)
+            return _parsed(list(map(_with_sorted_features, lines)), options, max_labels)
 
 
 def _with_sorted_features(line: bytes) -> bytes:
@@ -144,7 +144,7 @@ def _with_sorted_features(line: bytes) -> bytes:
     return b" ".join(sorted(line.split(), key=feature)) + b"\n"
 
 
-def _parsed(lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> tuple[Any, Any]:
+def _parsed(lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
     from sklearn.datasets import load_svmlight_file  # slow to import
 
     several = options.task == "multilabel" or not options.with_labels
@@ -166,7 +166,7 @@ def _parsed(lines: Sequence[bytes], options: ReadOptions, most_labels: int) -> t
     if is_invalid.any():
         raise ValueError(f"label {numbers[is_invalid][0]:g} is not an integer")
     if several:
-        check_labels([int(numbers.min(initial=0)), int(numbers.max(initial=0))], most_labels)
+        check_labels([int(numbers.min(initial=0)), int(numbers.max(initial=0))], max_labels)
     return X, labels if several else numbers.astype(np.int64)
 
 

@@ -16,7 +16,7 @@ import scipy.sparse
 
 TASKS = ("multiclass", "multilabel")
 
-_MOST_BYTES_OF_A_LINE = 1 << 20
+_MAX_BYTES_OF_A_LINE = 1 << 20
 _BUFFER_BYTES = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it at the start of UTF-8 files
@@ -89,7 +89,7 @@ def open_text(path: Path, watch: Callable[[int], Any] | None = None) -> Iterator
 def first_line(path: Path, *, comments: bool = False) -> bytes:
     """Return the first non-blank line of a file, up to a megabyte; with ``comments``, skip lines that start with #."""
     with open_text(path) as file:
-        while line := file.readline(_MOST_BYTES_OF_A_LINE):
+        while line := file.readline(_MAX_BYTES_OF_A_LINE):
             if line.strip() and not (comments and line.lstrip().startswith(b"#")):
                 return line
     return b""

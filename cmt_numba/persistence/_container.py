@@ -27,11 +27,11 @@ _PREAMBLE = struct.Struct("<16sIIQ")
 _LONGEST_HEADER = 1 << 16
 _IS_LITTLE = sys.byteorder == "little"
 _ALIGNMENT = 64  # bytes in a cache line, enough for every vector instruction
-_MOST_AXES = 4
+_MAX_AXES = 4
 _LONGEST_AXIS = 1 << 48
 _LONGEST_NAME = 100
 _LARGE = 1 << 24  # minimum size in bytes of files that are checked for holes
-_MOST_HOLES = 1000  # maximum ratio of a file's size to its allocated bytes
+_MAX_HOLES = 1000  # maximum ratio of a file's size to its allocated bytes
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # mmap.MAP_NORESERVE requires Python 3.13
 
 _NUMBERS = (
@@ -218,7 +218,7 @@ def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
         return False
     descriptor, end, n_bytes = file.fileno(), 0, 0
     try:
-        while end < size and n_bytes * _MOST_HOLES < size:
+        while end < size and n_bytes * _MAX_HOLES < size:
             start = os.lseek(descriptor, end, os.SEEK_DATA)
             end = os.lseek(descriptor, start, os.SEEK_HOLE)
             n_bytes += end - start
@@ -227,7 +227,7 @@ def is_empty_space(file: BinaryIO, size: int, large: int = _LARGE) -> bool:
             return False
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
-    return n_bytes * _MOST_HOLES < size
+    return n_bytes * _MAX_HOLES < size
 
 
 def unpack_contents(path: str | os.PathLike[str], what: str, packed: bytes) -> Contents:
@@ -331,7 +331,7 @@ def _entry(given: dict[str, Any], offset: int) -> _Entry:
     if dtype not in DTYPES:
         raise _DamagedError(f"array {name!r} has an unknown dtype: {dtype!r:.50}")
     _check_type(shape, list, f"the shape of array {name!r}")
-    _check_count(len(shape), _MOST_AXES, f"the number of axes of array {name!r}")
+    _check_count(len(shape), _MAX_AXES, f"the number of axes of array {name!r}")
     for length in shape:
         _check_count(length, _LONGEST_AXIS, f"the length of an axis of array {name!r}")
     _check_count(given.get("crc32"), 2**32 - 1, f"the checksum of array {name!r}")

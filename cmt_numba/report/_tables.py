@@ -22,7 +22,7 @@ MEASURES = {
 
 _COLUMNS = {"us_per_query": "microseconds per query", "n_examples": "examples"}
 _ROWS_OF_CURVE = 8
-_MOST_OF_MEASURES = 20.0  # larger numbers are not metrics
+_MAX_OF_MEASURES = 20.0  # larger numbers are not metrics
 
 _RIVALS = {
     "estimator": "this model, last run",
@@ -125,4 +125,4 @@ def _of_columns(caption: str, columns: dict[str, list[Any]]) -> ResultTable:
 
 
 def _format_number(value: float) -> str:
-    return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MOST_OF_MEASURES else format_value(value)
+    return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MAX_OF_MEASURES else format_value(value)

@@ -30,7 +30,7 @@ _FIELDS = files.FieldTable(
     booster=files.OptionalField(files.ArrayField(np.uint8)),
 )
 _UNKNOWN = f"features must be among {', '.join(pairing.FEATURES)}"
-_LEAST_QUERIES = 3  # minimum number of queries for cross-validation
+_MIN_QUERIES = 3  # minimum number of queries for cross-validation
 DEFAULT_FEATURES = ("score", "rank", "bm25", "overlap", "edit", "lengths")
 
 
@@ -173,7 +173,7 @@ class Reranker(BaseEstimator):
         log = log if before is None else before.followed_by(log)
         model, gain = self._new_model(), None
         if self.validate:
-            gain = models.improvement(model, log) if log.sizes.size >= _LEAST_QUERIES else (0.0, 0.0)
+            gain = models.improvement(model, log) if log.sizes.size >= _MIN_QUERIES else (0.0, 0.0)
         return self._with(models.fitted_model(model, log), log, tools, names, gain)
 
     def _with(

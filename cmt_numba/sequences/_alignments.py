@@ -76,11 +76,11 @@ def _add_step(steps, n, i, j):
 
 
 @inner
-def _add_rest(steps, n, x, y, least_i, least_j):
+def _add_rest(steps, n, x, y, min_i, min_j):
     """Write the steps of skipped symbols in reverse order. Return the new number of steps."""
-    for j in range(y - 1, least_j - 1, -1):
+    for j in range(y - 1, min_j - 1, -1):
         n = _add_step(steps, n, -1, j)
-    for i in range(x - 1, least_i - 1, -1):
+    for i in range(x - 1, min_i - 1, -1):
         n = _add_step(steps, n, i, -1)
     return n
 

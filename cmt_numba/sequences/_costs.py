@@ -27,7 +27,7 @@ QUERIED, STORED = 0, 1
 _LEAST, _MOST = 1e-3, 1e3  # limits of learned costs, relative to their mean
 
 
-_MOST_WORDS = 2**23  # maximum size of masks: 64 MB
+_MAX_WORDS = 2**23  # maximum size of masks: 64 MB
 _LEAVES = 16  # maximum number of groups of edits
 _CELLS_AT_ONCE = 1 << 18
 _EXACT = 2**24  # float32 represents all integers up to this value
@@ -55,10 +55,10 @@ class Costs(NamedTuple):
             return 0.0
         return float(unit) if (self.pairs[others] == unit).all() and (self.swaps == unit).all() else 0.0
 
-    def _least(self, least_gap: float) -> float:
+    def _least(self, min_gap: float) -> float:
         others = ~np.eye(self.pairs.shape[0] - 1, dtype=bool)
         costs = self.pairs[:-1, :-1][others], self.swaps[others] if self.swaps.size else self.swaps, self.ends
-        return float(min(least_gap, *(cost.min(initial=np.inf) for cost in costs)))
+        return float(min(min_gap, *(cost.min(initial=np.inf) for cost in costs)))
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -71,10 +71,10 @@ class Costs(NamedTuple):
         of_symbols = self.pairs[:, -1] if side == QUERIED else self.pairs[-1]
         gaps, rows, unit = np.ascontiguousarray(of_symbols[sequences.symbols]), np.empty((0, 0), np.float32), self.unit
         n_words = self.pairs.shape[0] * (longest // WORD + 1)
-        if n_words > _MOST_WORDS or unit.as_integer_ratio()[0] * (longest + 1) > _EXACT:
+        if n_words > _MAX_WORDS or unit.as_integer_ratio()[0] * (longest + 1) > _EXACT:
             unit = 0.0
-        least_gap = float(np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min())  # of an insertion or deletion
-        edits = Edits(self.pairs, self.swaps, self.openings, self.ends, least_gap, self._least(least_gap), unit)
+        min_gap = float(np.minimum(self.pairs[-1, :-1], self.pairs[:-1, -1]).min())  # of an insertion or deletion
+        edits = Edits(self.pairs, self.swaps, self.openings, self.ends, min_gap, self._least(min_gap), unit)
         return Space(int(SpaceKind.EDIT), longest, *sequences, gaps, self.normalized, edits, rows)
 
     def no_counts(self, queries: Sequences, stored: Sequences) -> Counts:
@@ -200,7 +200,7 @@ def _described(features: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> n
 
 _FEW_PAIRS = 1 << 20  # maximum number of pairs that are all compared
 _CANDIDATES = 32  # number of candidates per query if there are more pairs
-_CHECKED, _MOST_MISSED = 16, 0.1  # queries per round that verify the candidates, and the tolerated failure rate
+_CHECKED, _MAX_MISSED = 16, 0.1  # queries per round that verify the candidates, and the tolerated failure rate
 
 
 def learn(
@@ -255,7 +255,7 @@ class WrongTargets:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest wrong target of each query and its distance."""
         few = queries.n * self._owners.size <= _FEW_PAIRS
-        if few or self._n_missed > _MOST_MISSED * self._n_checked:
+        if few or self._n_missed > _MAX_MISSED * self._n_checked:
             return self._search(costs, queries, stored, answers, 0)
         wrong, lengths = self._search(costs, queries, stored, answers, _CANDIDATES)
         checked = np.unique(np.linspace(0, queries.n - 1, _CHECKED).astype(np.int64))

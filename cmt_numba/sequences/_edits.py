@@ -30,15 +30,15 @@ class Edits(NamedTuple):
     swaps: np.ndarray  # float32 (n_symbols, n_symbols), costs of exchanging neighbours
     openings: np.ndarray  # float32 (2,), costs of opening a run of deletions or insertions
     ends: np.ndarray  # float32 (1,), cost of skipping a symbol at an end of the first sequence
-    least_gap: float  # smallest cost of an insertion or deletion
+    min_gap: float  # smallest cost of an insertion or deletion
     least: float  # smallest cost of an edit
     unit: float  # common cost of all edits, or 0 if costs differ or their sums are not exact
 
 
 @inner
-def band_of(m, n, least_gap, bound):
+def band_of(m, n, min_gap, bound):
     """Return the most deletions and insertions between ``m`` and ``n`` symbols at a cost of ``bound``, or -1."""
-    n_gaps = np.float64(bound) / np.float64(least_gap) * _ROUNDING + 1e-9
+    n_gaps = np.float64(bound) / np.float64(min_gap) * _ROUNDING + 1e-9
     most = np.int64(n_gaps) if n_gaps < m + n else np.int64(m + n)
     if abs(m - n) > most:
         return np.int64(-1), np.int64(-1)
@@ -77,7 +77,7 @@ def plain_edits(x, y, x_gaps, y_gaps, edits, bound, row):
     has at least ``y.size + 1`` entries.
     """
     m, n = x.size, y.size
-    n_deleted, n_inserted = band_of(m, n, edits.least_gap, bound)
+    n_deleted, n_inserted = band_of(m, n, edits.min_gap, bound)
     if n_deleted < 0:
         return np.float32(np.inf)
     _start(y_gaps, n_inserted, np.float32(0.0), row)
@@ -157,7 +157,7 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
     if local:
         end = edits.ends[0]
     else:
-        n_deleted, n_inserted = band_of(m, n, edits.least_gap, bound)
+        n_deleted, n_inserted = band_of(m, n, edits.min_gap, bound)
         if n_deleted < 0:
             return infinity
     _start(y_gaps, n_inserted, of_insertions, row)
@@ -167,7 +167,7 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
             row[j] = np.float32(0.0)
     earlier[n + 1] = infinity
     answer = end * np.float32(m)  # cost of skipping the whole query
-    least_before, before, whole = np.float32(0.0), np.int32(-1), n_deleted >= m and n_inserted >= n
+    min_before, before, whole = np.float32(0.0), np.int32(-1), n_deleted >= m and n_inserted >= n
     all_rows = row[1:], earlier, deleted[1:]
     for i in range(m):
         deletion = x_gaps[i]
@@ -186,8 +186,8 @@ def all_edits(x, y, x_gaps, y_gaps, edits, bound, room):
             least = _row(y[first:stop], y_gaps[first:stop], y_before, step, edits, diagonal, left, rows)
         if local:
             answer = min(answer, least + end * np.float32(m - 1 - i))
-        if min(least, least_before) > bound:
+        if min(least, min_before) > bound:
             return answer if local else infinity
-        least_before = least if edits.swaps.size > 0 else infinity
+        min_before = least if edits.swaps.size > 0 else infinity
         before = x[i]
     return answer if local else row[n]

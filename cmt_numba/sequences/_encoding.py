@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import persistence as files
 
-MOST_SYMBOLS = 4096  # maximum size of an alphabet. The costs of all pairs of symbols then take 64 MB.
+MAX_SYMBOLS = 4096  # maximum size of an alphabet. The costs of all pairs of symbols then take 64 MB.
 Symbols = str | Sequence[Hashable]
 _SCALARS = (bool, int, float, str, type(None))
 
@@ -67,8 +67,8 @@ class Alphabet:
             raise TypeError(f"alphabet must contain hashable symbols: {error}") from error
         if len(self.codes) < len(self.symbols):
             raise ValueError("alphabet must contain each symbol only once")
-        if not 0 < len(self.symbols) <= MOST_SYMBOLS:
-            raise ValueError(f"alphabet must have 1 to {MOST_SYMBOLS} symbols, got {len(self.symbols)}")
+        if not 0 < len(self.symbols) <= MAX_SYMBOLS:
+            raise ValueError(f"alphabet must have 1 to {MAX_SYMBOLS} symbols, got {len(self.symbols)}")
         self._characters: np.ndarray | None = None  # code of each code point, or -1; the last entry is -1
 
     @classmethod

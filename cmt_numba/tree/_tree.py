@@ -358,7 +358,7 @@ class ContextualMemoryTree(InFolder, files.Saved):
         """
         rows = self._forest.check_rows(X)
         ids = checks.check_memory_ids(ids, rows.n_rows)
-        n_passes = checks.check_integer("n_passes", n_passes, 1, checks.MOST_PASSES)
+        n_passes = checks.check_integer("n_passes", n_passes, 1, checks.MAX_PASSES)
         engine.teach_rows(self._forest, rows, ids, n_passes, afresh, progress)
 
     def learn(
@@ -426,7 +426,7 @@ class ContextualMemoryTree(InFolder, files.Saved):
             checks.check_integer("n_probes", default if n_probes is None else n_probes, 1),
             checks.check_real("epsilon", epsilon, 0.0, 1.0),
             checks.check_real("key_learning_rate", key_learning_rate, 0.0, 1.0),
-            checks.check_integer("n_passes", n_passes, 1, checks.MOST_PASSES),
+            checks.check_integer("n_passes", n_passes, 1, checks.MAX_PASSES),
             self._forest.teaches,
         )
         if not callable(reward):

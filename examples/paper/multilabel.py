@@ -76,10 +76,10 @@ class OneAgainstAllLabels(ClassifierMixin, BaseEstimator):
         return scipy.sparse.vstack([scipy.sparse.csr_array(batch) for batch in batches], format="csr")
 
 
-def compare(data: LabelledSet, most_labels: int) -> list[Outcome]:
+def compare(data: LabelledSet, max_labels: int) -> list[Outcome]:
     """Return the results of both learners on a data set."""
     compared: dict[str, Any] = {OURS: CMTMultilabelClassifier(random_state=0)}
-    if data.y.shape[1] <= most_labels:
+    if data.y.shape[1] <= max_labels:
         compared[AGAINST_ALL] = OneAgainstAllLabels()
     compared[OURS].fit(data.X[:50], data.y[:50]).predict(data.queries[:5])  # compile all kernels
     outcomes = []
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[Outcome]]:
     with measuring(parser):
         for name in options.sets:
             data = multilabel(options.data, name)
-            outcomes[name] = compare(data, options.most_labels)
+            outcomes[name] = compare(data, options.max_labels)
             mean = data.answers.astype(bool).sum() / data.answers.shape[0]
             title = f"{name}: {data.X.shape[0]} examples, {data.y.shape[1]} labels, {mean:.2f} a query"
             headers = ["learner", "Hamming loss", "test ms", "train s"]

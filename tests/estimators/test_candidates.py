@@ -29,7 +29,7 @@ def repeated(X: Any) -> Any:
 @pytest.fixture(autouse=True)
 def search_among_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let also few sparse labels be searched for, instead of scoring all."""
-    monkeypatch.setattr(estimators_label_index, "MOST_SCORED_SPARSE", 0)
+    monkeypatch.setattr(estimators_label_index, "MAX_SCORED_SPARSE", 0)
 
 
 @FORMS

@@ -165,7 +165,7 @@ def test_a_head_with_a_removed_loss_is_refused():
 
 @needs_jit
 def test_fewer_candidates_can_be_asked_for_at_any_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(estimators_label_index, "MOST_SCORED_SPARSE", 0)  # few classes are otherwise all scored
+    monkeypatch.setattr(estimators_label_index, "MAX_SCORED_SPARSE", 0)  # few classes are otherwise all scored
     X, y = classes_of_views(60, 2, 0.1)
     X = scipy.sparse.csr_array(X)
     classifier = CMTClassifier(**FEW).fit(X, y)

@@ -117,7 +117,7 @@ def test_the_highest_decision_is_predicted(form: Any, method: str, rng: np.rando
 
 
 def test_classes_out_of_reach_decide_lowest(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(estimators_label_index, "MOST_SCORED_SPARSE", 0)  # few classes are otherwise all scored
+    monkeypatch.setattr(estimators_label_index, "MAX_SCORED_SPARSE", 0)  # few classes are otherwise all scored
     X, y = noisy(rng, 10, 0.4)
     X = scipy.sparse.csr_array(np.abs(X))
     decisions = CMTClassifier(n_candidates=2, **FEW).fit(X, y).decision_function(X)

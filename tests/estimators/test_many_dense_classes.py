@@ -10,12 +10,12 @@ from cmt_numba._heads import all_scorers
 from cmt_numba._kernels import as_matrix
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators import _label_index
-from cmt_numba.estimators._label_index import MOST_TRAINED_ALONE_DENSE
+from cmt_numba.estimators._label_index import MAX_TRAINED_ALONE_DENSE
 
 
 @needs_jit
 def test_an_index_finds_the_best_classes_with_biases(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_label_index, "MOST_SCORED", 1500)
+    monkeypatch.setattr(_label_index, "MAX_SCORED", 1500)
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(40, 24))
     means = centers[rng.integers(40, size=2000)] + 0.6 * rng.normal(size=(2000, 24))
@@ -66,7 +66,7 @@ def test_a_classifier_of_many_classes_uses_an_index():
 @needs_jit
 def test_very_many_classes_of_one_example_are_not_trained():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(MOST_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
+    X = rng.normal(size=(MAX_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
     scorers = all_scorers(trained_head(classifier))
@@ -81,7 +81,7 @@ def test_an_index_finds_hard_negatives_among_very_many_classes(monkeypatch: pyte
     centers, y = rng.normal(size=(300, 16)), rng.permutation(np.arange(2400) % 300)
     X = centers[y] + 0.7 * rng.normal(size=(2400, 16))
     errors = []
-    for most in (_label_index.MOST_SCORED_IN_TRAINING, 100):
-        monkeypatch.setattr(_label_index, "MOST_SCORED_IN_TRAINING", most)
+    for most in (_label_index.MAX_SCORED_IN_TRAINING, 100):
+        monkeypatch.setattr(_label_index, "MAX_SCORED_IN_TRAINING", most)
         errors.append(1.0 - CMTClassifier(random_state=0).fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]))
     assert abs(errors[1] - errors[0]) < 0.02

@@ -143,8 +143,8 @@ def test_scorers_have_the_same_scores_in_a_matrix_in_lists_and_in_tables(monkeyp
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(90) % 30)
     head, rows = trained_head(classifier), check_rows(X.astype(np.float32))
     in_matrix, in_tables = all_scorers(head), all_scorers(head, in_tables=True)
-    monkeypatch.setattr("cmt_numba._heads.products._MOST_SPREAD", 0)
-    monkeypatch.setattr("cmt_numba._heads.products._MOST_SPREAD_EACH", 0)
+    monkeypatch.setattr("cmt_numba._heads.products._MAX_SPREAD", 0)
+    monkeypatch.setattr("cmt_numba._heads.products._MAX_SPREAD_EACH", 0)
     in_lists = all_scorers(head)
     assert in_matrix.places is not None
     assert in_lists.lists is not None

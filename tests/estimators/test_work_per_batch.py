@@ -10,7 +10,7 @@ from internals import model_of
 
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._heads import all_examples, draw_replayed, some_examples
-from cmt_numba._heads.examples import MOST_DRAWN_FROM
+from cmt_numba._heads.examples import MAX_DRAWN_FROM
 from cmt_numba.estimators._classification_model import ClassificationModel
 from cmt_numba.estimators._replay import replayed
 
@@ -92,7 +92,7 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
         assert np.unique(slots[: ends[1]]).size == ends[1]
         return np.sort(slots[: ends[0] - 600 + n_old])
 
-    newest = np.arange(500 - MOST_DRAWN_FROM, 500)
+    newest = np.arange(500 - MAX_DRAWN_FROM, 500)
     np.testing.assert_array_equal(drawn(label[[0]], 590), [0, *newest])  # only the newest examples
     np.testing.assert_array_equal(drawn(label[[1]], 590), [0, *range(500, 560)])
     np.testing.assert_array_equal(drawn(label[[2]], 590), [0, *range(560, 590)])  # examples before slot 590

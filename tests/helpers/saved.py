@@ -85,11 +85,11 @@ def objects(n: int = 60) -> dict[str, Any]:
 
 def _with_posting_lists(X: Any, y: Any) -> CMTClassifier:
     """Return a classifier that searches for classes as if there were very many."""
-    most, estimators_label_index.MOST_SCORED_SPARSE = estimators_label_index.MOST_SCORED_SPARSE, 0
+    most, estimators_label_index.MAX_SCORED_SPARSE = estimators_label_index.MAX_SCORED_SPARSE, 0
     try:
         return CMTClassifier(random_state=0, n_head_passes=2).fit(X, y)
     finally:
-        estimators_label_index.MOST_SCORED_SPARSE = most
+        estimators_label_index.MAX_SCORED_SPARSE = most
 
 
 def _after_removals(retriever: CMTRetriever, X: Any) -> CMTRetriever:

@@ -109,7 +109,7 @@ def test_ties_go_to_the_first_label(k: int, rng: np.random.Generator):
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     monkeypatch.setattr(
-        estimators_label_index, "MOST_SCORED_SPARSE", 0
+        estimators_label_index, "MAX_SCORED_SPARSE", 0
     )  # few classes are otherwise scored without a search
     rng = np.random.default_rng(1)
     return zipf_rows(rng, 60), zipf_rows(rng, 12)

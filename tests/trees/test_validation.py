@@ -158,7 +158,7 @@ def test_too_many_features():
 def test_too_many_memories(tree: ContextualMemoryTree):
     totals = state_of(tree).keys.totals
     with nothing_changes(tree):
-        held, totals[kernels_room.N_MEMORIES] = totals[kernels_room.N_MEMORIES], kernels_room.MOST_MEMORIES - 2
+        held, totals[kernels_room.N_MEMORIES] = totals[kernels_room.N_MEMORIES], kernels_room.MAX_MEMORIES - 2
         with pytest.raises(ValueError, match="X must have at most 2 rows, got 3"):
             tree.insert(np.ones((3, WIDTH)))
         totals[kernels_room.N_MEMORIES] = held

@@ -16,10 +16,10 @@ _SELF_NORMALIZED = "self-normalised"
 _THRESHOLDS = 20  # number of thresholds to compare
 _LEAST = 1e-100  # minimum propensity; smaller ones lead to weights whose squares overflow
 _METHODS = ("betting", "bernstein", "chernoff", "bootstrap", "normal")
-_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-300, 1.0 - 1e-16  # probabilities whose logarithms are finite
+_MIN_PROBABILITY, _MAX_PROBABILITY = 1e-300, 1.0 - 1e-16  # probabilities whose logarithms are finite
 _CELLS_AT_ONCE = 1 << 20
 _GRID = 400  # number of candidate means
-_MOST_BET = 0.75  # maximum fraction of the capital that a bet can lose
+_MAX_BET = 0.75  # maximum fraction of the capital that a bet can lose
 
 
 @dataclass(frozen=True, repr=False)
@@ -322,9 +322,9 @@ def switch(
     if threshold is None:
         threshold = tuned_threshold(weights, errors, base)
     kept = np.where(weights <= threshold, weights, 0.0)
-    most, most_kept = _largest_weight(propensities, _LEAST), min(threshold, float(weights.max()))
+    most, max_kept = _largest_weight(propensities, _LEAST), min(threshold, float(weights.max()))
     robust = _corrected("doubly robust", rewards, weights, errors, base, most, reward_range)
-    switched = _corrected("switch", rewards, kept, errors, base, most_kept, reward_range)
+    switched = _corrected("switch", rewards, kept, errors, base, max_kept, reward_range)
     return replace(switched, _corrected=robust)
 
 
@@ -451,7 +451,7 @@ def betting_below(values: np.ndarray, error: float) -> np.ndarray:
     for first in range(0, grid.size, step):
         means = grid[first : first + step, None]
         apart = before - means
-        bets = np.clip(apart / (variances + apart**2), 0.0, _MOST_BET / means)
+        bets = np.clip(apart / (variances + apart**2), 0.0, _MAX_BET / means)
         capital = np.maximum.accumulate(np.cumsum(np.log1p(bets * (values - means)), axis=1), axis=1)
         # A mean is excluded only if all smaller means are excluded.
         excluded = np.logical_and.accumulate(capital > math.log(1.0 / error), axis=0)
@@ -474,10 +474,10 @@ def chernoff(values: np.ndarray, low: float, high: float, confidence: float) -> 
         return relative_entropy(p, q) - log
 
     lower, upper = 0.0, 1.0
-    if p > _LEAST_PROBABILITY and excess(_LEAST_PROBABILITY) > 0.0:
-        lower = brentq(excess, _LEAST_PROBABILITY, p, xtol=1e-15)
-    if p < _MOST_PROBABILITY and excess(_MOST_PROBABILITY) > 0.0:
-        upper = brentq(excess, p, _MOST_PROBABILITY, xtol=1e-15)
+    if p > _MIN_PROBABILITY and excess(_MIN_PROBABILITY) > 0.0:
+        lower = brentq(excess, _MIN_PROBABILITY, p, xtol=1e-15)
+    if p < _MAX_PROBABILITY and excess(_MAX_PROBABILITY) > 0.0:
+        upper = brentq(excess, p, _MAX_PROBABILITY, xtol=1e-15)
     return low + lower * (high - low), low + upper * (high - low)
 
 
