@@ -17,9 +17,9 @@ RESULTS = ROOT / "asv_benchmarks" / ".asv" / "results"
 INTRODUCTION = """# Versions
 
 Results of airspeed velocity (`asv_benchmarks/benchmarks/`) of each version relative to the version before, on one
-machine: the geometric mean over the parameters of a benchmark, and the least and the largest ratio. Below 1, the later
-version is faster, smaller or more accurate; for `recall` and `self_consistency`, above 1. Times vary by about a fifth
-between runs. Cells are empty if the earlier version cannot do what is measured, or had a result of 0.
+machine: the geometric mean over the parameters of a benchmark, and the range. Below 1, the later version is faster,
+smaller or more accurate; for `recall` and `self_consistency`, above 1. Times vary by a fifth between runs. Cells are
+empty if the earlier version cannot do what is measured, or had a result of 0.
 
 """
 
@@ -50,7 +50,7 @@ def ratios(before: Figures, after: Figures, benchmark: str) -> str:
     found = sorted(after[key] / before[key] for key in keys)
     if len(found) < 2:
         return "".join(f"{ratio:.2f}" for ratio in found)
-    return f"{statistics.geometric_mean(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})"
+    return f"{statistics.geometric_mean(found):.2f} ({found[0]:.2f}-{found[-1]:.2f})"
 
 
 def page(versions: dict[str, Figures]) -> str:
