@@ -159,7 +159,7 @@ def test_more_router_storage_than_can_be_addressed():
     rows = scipy.sparse.random_array((400, 300), density=0.05, format="csr", random_state=np.random.default_rng(0))
     tree = ContextualMemoryTree(leaf_multiplier=0.5, random_state=0)
     tree.insert(rows[:100])
-    with pytest.raises(MemoryError, match="a tree's routers cannot have more than"):
+    with pytest.raises(MemoryError, match="a group of models cannot have more than"):
         linear_room.with_tables(state_of(tree), linear_room.allocation.MAX_CELLS + 1)
     tree.check_invariants()
     assert tree.insert(rows[100:]).tolist() == list(range(100, 400))
