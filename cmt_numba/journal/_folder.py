@@ -261,12 +261,11 @@ class JournalView(NamedTuple):
     entries: Entries  # the entries after a position, or all; the first of all describes the snapshot
     continues: bool  # whether the entries are those after the position
     position: Position  # the last entry
-    base: int  # the number of the snapshot
     acknowledged: int  # the number of a change that must not be missing
 
 
 class FolderReader(FolderFiles):
-    """A folder that is read while another process, or this one, may change it. Nothing is written or locked.
+    """A folder that is read while another process, or this one, may change it. Nothing is written.
 
     - ``path``: the folder of a durable object.
     - ``tables``: additional tables of the journal's database.
@@ -304,13 +303,13 @@ class FolderReader(FolderFiles):
         if not continues:
             database.check(self._tables)
             self.identity = acknowledged.identity
-        base, last = database.first_entry(), database.last_position()
-        if base is None or last is None:
+        last = database.last_position()
+        if last is None:
             raise FileFormatError(self.journal_path, "is empty; open it without read_only first")
         entries = list(database.entries(after.sequence if continues and after is not None else -1))
         # a transaction may have begun before the number was read
         present = min(acknowledged.sequence, last.sequence) if has_begun else acknowledged.sequence
-        return JournalView(entries, continues, last, base, present)
+        return JournalView(entries, continues, last, present)
 
     def close(self) -> None:
         """Close the connections to the database."""
