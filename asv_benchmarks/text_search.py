@@ -197,12 +197,13 @@ def rerankers(options: argparse.Namespace) -> None:
 class StoreOfTexts:
     """Texts in a ``MemoryStore``, whose terms include prefixes of words, or with the words of the rivals."""
 
-    def __init__(self, tokenizer: Any = None) -> None:
-        self.store = MemoryStore(random_state=0, n_threads=1, tokenizer=tokenizer)
+    def __init__(self, tokenizer: Any = None, *, fuzzy: bool = False) -> None:
+        self.store, self.fuzzy = MemoryStore(random_state=0, n_threads=1, tokenizer=tokenizer), fuzzy
 
     def add(self, first: int, texts: list[str]) -> None:
         """Store texts with the ids from ``first`` on."""
         self.store.add(range(first, first + len(texts)), texts=texts)
+        self.ask(texts[:1])  # reads the words of all texts, if they are needed
 
     def change(self, new: int, text: str, old: int) -> None:
         """Store a text and delete another."""
@@ -211,7 +212,8 @@ class StoreOfTexts:
 
     def ask(self, queries: list[str]) -> list[int]:
         """Return the id of the best text for each query."""
-        return [row[0] if row[0] is not None else -1 for row in self.store.query(texts=queries, k=ASKED).keys.tolist()]
+        found = self.store.query(texts=queries, k=ASKED, fuzzy=self.fuzzy)
+        return [row[0] if row[0] is not None else -1 for row in found.keys.tolist()]
 
 
 class Bm25s:
@@ -310,6 +312,7 @@ def engines(options: argparse.Namespace) -> None:
     """
     made: dict[str, Callable[[], Any]] = {
         "store": StoreOfTexts,
+        "store, fuzzy": lambda: StoreOfTexts(fuzzy=True),
         "store, whole words": lambda: StoreOfTexts(lambda text: re.findall(TOKEN, text.lower())),
         "bm25s": Bm25s,
         "tantivy": Tantivy,

@@ -123,7 +123,7 @@ class TextIndex(RowIndex):
     def weigh(self, words: Counter[int], statistics: WordStatistics | None = None) -> WeighedWords:
         """Return the words of a query with their weights, by the statistics of these texts or of a larger set."""
         n, length, known = statistics or self.statistics
-        ordered = sorted((known.get(word, 0), word, repeats) for word, repeats in words.items())
+        ordered = sorted(zip([known.get(word, 0) for word in words], words, words.values(), strict=True))
         weights = [idf_of(n, frequency) * query_weight(repeats) for frequency, _, repeats in ordered]
         found = np.array([word for _, word, _ in ordered], np.int32)
         return WeighedWords(found, np.array(weights, np.float32), np.array(saturation_of(n, length), np.float32))

@@ -17,7 +17,7 @@ K1, B, K3 = 1.5, 0.75, 1.0
 
 def idf_of(n_texts: int, frequency: Number) -> Number:
     """Return the weight of a term that occurs in ``frequency`` of ``n_texts`` texts."""
-    log1p: Any = np.log1p if isinstance(frequency, np.ndarray) else math.log1p  # for a number, NumPy is slow
+    log1p: Any = math.log1p if type(frequency) is int else np.log1p  # for a number, NumPy is slow
     weight: Number = log1p((n_texts - frequency + 0.5) / (frequency + 0.5))
     return weight
 
