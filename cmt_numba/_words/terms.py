@@ -8,6 +8,8 @@ from operator import add
 from typing import Any
 from zlib import crc32
 
+import numpy as np
+
 from .splitting import ALONE, LETTERS_ALONE, characters_of, fold_word, split_words
 from .tokenizers import Tokenizer, words_by
 
@@ -16,6 +18,7 @@ N_WORDS = 2**31 - 1
 
 _SHORTEST, _LONGEST = 4, 5  # lengths of the beginning that stands for a word with other endings
 _MOST_REMEMBERED = 1 << 16  # words
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 _ENDS = "+#"
 _DIGIT = re.compile(r"\d")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
@@ -120,4 +123,27 @@ def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
 
 def hashes_of(words: list[str]) -> list[int]:
     """Return the hash of each term of the words of a text."""
-    return list(chain.from_iterable(map(_HASHES.__getitem__, words)))
+    found = list(map(_HASHES.get, words))
+    if None not in found:
+        return list(chain.from_iterable(found))  # type: ignore[arg-type]
+    unknown = [word for word, known in zip(words, found, strict=True) if known is None]
+    runs = list(filter(is_alone, unknown))
+    others = [word for word in words if word in _HASHES or not is_alone(word)] if runs else words
+    return list(chain.from_iterable(map(_HASHES.__getitem__, others))) + (_hashes_of_runs(runs) if runs else [])
+
+
+def _hashes_of_runs(runs: list[str]) -> list[int]:
+    """Return the hashes of :func:`_terms_of_run`, computed together: those of strings would take most of the time."""
+    codes = np.frombuffer(" ".join(runs).encode("utf-32-le"), np.uint32).astype(np.uint64)
+    in_alphabet = np.zeros(codes.size, np.bool_)
+    for first, last in LETTERS_ALONE:
+        in_alphabet |= (codes >= first) & (codes <= last)
+    is_sign = ~in_alphabet & (codes != ord(" "))
+    are_pairs = (in_alphabet[:-1] & in_alphabet[1:]) | (is_sign[:-1] & is_sign[1:])
+    are_triples = are_pairs[:-1] & are_pairs[1:] & in_alphabet[2:]
+    is_single = is_sign.copy()
+    is_single |= in_alphabet & ~np.append(are_pairs, False) & ~np.append(False, are_pairs)
+    pairs = codes[:-1] * _FACTOR + codes[1:]
+    triples = pairs[:-1] * _FACTOR + codes[2:]
+    hashes = np.concatenate([codes[is_single], pairs[are_pairs], triples[are_triples]]) * _FACTOR
+    return ((hashes >> np.uint64(32)) % np.uint64(N_WORDS)).tolist()  # type: ignore[no-any-return]

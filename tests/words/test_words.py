@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 import unicodedata
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +303,10 @@ def test_of_equally_near_words_the_most_frequent_is_chosen():
     store.add(range(4), texts=["form", "from x", "from y", "New York"])
     assert set(store.query(texts="frm", k=3, fuzzy=True).keys[0]) == {1, 2, None}
     assert store.query(texts="New Yrok", k=1, fuzzy=True)[0][0].text == "New York"
+
+
+@pytest.mark.parametrize("text", ["上海", "海", "ก", "กขกข 上海ก上 กขค", "東京都 and 京都, 京都", "👍ก ಕನ್ನಡ"])
+def test_equal_terms_of_scripts_without_spaces_have_equal_hashes(text: str):
+    hashed, terms = hash_words(text), Counter(terms_of(text))
+    assert sorted(hashed.values()) == sorted(terms.values())
+    assert not hashed - hash_words(f"{text} {text}上ก")
