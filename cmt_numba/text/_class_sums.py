@@ -16,7 +16,8 @@ from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 
 _FACTORS = np.array([1.0, 0.6, 0.6], np.float32)  # weights of words, n-grams and pairs
 _MANY_LABELS, _MOST = 500, 0.02  # with more labels, n-grams in more than this fraction of texts are ignored
-USUAL, SOFT = MarginSettings(0.6, 0.5, 0.0), MarginSettings(1.0, 10.0, 0.0)  # the second for wrong labels
+USUAL = MarginSettings(0.6, 0.5, 0.0)
+SOFT, SOFTER = MarginSettings(1.0, 3.0, 0.0), MarginSettings(1.0, 10.0, 0.0)  # for wrong labels
 _MOST_MEMBERS = 128  # texts of a label that tell which features have weights for it
 _CLOSE_ENOUGH = 0.03  # training ends when a pass moves the dual variables by less than this fraction of their sum
 _N_FEATURES = N_KINDS * N_COLUMNS

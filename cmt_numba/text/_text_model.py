@@ -14,7 +14,7 @@ from ..estimators import CMTClassifier, classified_examples, in_one_type, places
 from . import _mixture as mixture
 from ._base import MOST
 from ._class_sum_kernels import MarginSettings
-from ._class_sums import SOFT, USUAL, ClassSums
+from ._class_sums import SOFT, SOFTER, USUAL, ClassSums
 from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._stored_texts import MOST_IDS, NewTexts, StoredTexts
@@ -29,6 +29,7 @@ _PASSES_OVER_ALL, _ENTRIES_OF_ALL = (3, 30), 1 << 34  # limits of passes, and of
 _FEWEST_CLASSES, _MOST_CLASSES = 10, 500
 # The share of the vectors grows with the root of the mean number of texts in a class: few texts are fitted too closely.
 _SHARE, _SHARES = 0.1, (0.3, 1.5)
+_FEW = 10  # texts of a mean class: with fewer, no setting trusts texts very little
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
 _GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
 _AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, to train with each new text
@@ -184,10 +185,11 @@ class TextModel(files.WithFields):
         n_texts, n_classes = len(self.stored), self.names.size
         if self._n_entries() >= _MOST_ENTRIES:
             return [USUAL]
+        soft = SOFT if n_texts < _FEW * n_classes else SOFTER
         if not _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
-            return [USUAL, SOFT]
+            return [USUAL, soft]
         share = float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))
-        return [USUAL._replace(share=share), USUAL, SOFT]
+        return [USUAL._replace(share=share), USUAL, soft]
 
     # Additional texts
 
