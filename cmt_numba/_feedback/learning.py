@@ -126,12 +126,14 @@ def _weigh_evidence(learned, parts, rewards, expected, share, m):
 
 
 @inner
-def _count_outcome(outcome, memory, reward):
+def _count_outcome(outcomes, ranking, reward):
+    """Count the reward of the first result of a ranking, among outcomes of both that fade."""
     for j in range(states.N_OUTCOMES):
-        outcome[j] *= memory
-    outcome[states.N_SHOWN] += 1.0
-    outcome[states.SUM] += reward
-    outcome[states.SUM_OF_SQUARES] += reward * reward
+        outcomes[states.STATIC, j] *= _MEMORY_OF_STATIC
+        outcomes[states.LEARNED, j] *= _MEMORY_OF_LEARNED
+    outcomes[ranking, states.N_SHOWN] += 1.0
+    outcomes[ranking, states.SUM] += reward
+    outcomes[ranking, states.SUM_OF_SQUARES] += reward * reward
 
 
 @inner
@@ -159,9 +161,9 @@ def _try(learned, query, keys, similarities, parts, rewards, m, scores):
     if best != similar:
         totals[states.APART] += 1.0
         if best == 0 and not np.isnan(rewards[0]):
-            _count_outcome(learned.outcomes[states.LEARNED], _MEMORY_OF_LEARNED, rewards[0])
+            _count_outcome(learned.outcomes, states.LEARNED, rewards[0])
         elif similar == 0 and not np.isnan(rewards[0]):
-            _count_outcome(learned.outcomes[states.STATIC], _MEMORY_OF_STATIC, rewards[0])
+            _count_outcome(learned.outcomes, states.STATIC, rewards[0])
     n_before, n_more_similar = 0, 0
     for i in range(m):
         n_before += 1 if scores[i] > shown else 0

@@ -71,7 +71,7 @@ PAST, RECENT, N_ENDS = range(3)
 """Totals: the log-odds that the learned model is better than the static one; the squared errors of the static one; and
 the number of queries with rewards, all and recent, and of recent ones for which the models disagree."""
 
-FIRST_EVIDENCE, MOST_EVIDENCE = -3.0, 10.0
+FIRST_EVIDENCE, MOST_EVIDENCE = -3.5, 10.0
 
 PRODUCTS, PAIRS, N_PAIR_SUMS = 0, 1, 2
 PAIRED_PARTS = (VOTE, BROAD, VALUE)

@@ -51,7 +51,7 @@ class PlainModel:
         self.map, self.recent = np.zeros((width, width)), []
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
         self.static, self.learned = Regression(8), Regression(15)
-        self.evidence, self.errors, self.n_errors = -3.0, 0.25, 1.0
+        self.evidence, self.errors, self.n_errors = -3.5, 0.25, 1.0
         self.products, self.pairs = np.zeros(3), np.zeros(3)
         self.memories, self.is_started = {}, False
 
