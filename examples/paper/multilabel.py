@@ -15,7 +15,7 @@ Wiki10-31K     18.3, 25.3, 1.3   20.3, 327.1, 7.2
 
 In the paper, the tree is about as accurate as one against all, and faster if there are many labels. This script
 compares ``CMTMultilabelClassifier`` with one scikit-learn ``LinearSVC`` per label, for sets with at most
-``--most-labels`` labels.
+``--max-labels`` labels.
 """
 
 import warnings
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[Outcome]]:
     """Run the command line and return the results by data set."""
     parser = make_parser(__doc__, SETS, SETS[:1])
     parser.add_argument(
-        "--most-labels", type=int, default=1000, help="maximum number of labels for training one against all"
+        "--max-labels", type=int, default=1000, help="maximum number of labels for training one against all"
     )
     options = parser.parse_args(arguments)
     if options.data is None:

@@ -101,7 +101,7 @@ _COMPILING_DURING_FORK = """
 import os, signal, threading, time
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
-from cmt_numba._forest.rng import draw_word
+from cmt_numba._kernels.rng import draw_word
 
 compiling = threading.Event()
 

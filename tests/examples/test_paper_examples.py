@@ -222,7 +222,7 @@ def test_multilabel(script: Script, data: Path, tmp_path: Path, capsys: pytest.C
     assert "debtags: 240 examples, 8 labels" in printed
     assert (tmp_path / "multilabel.png").stat().st_size > 5000
 
-    (only,) = multilabel.main(["--data", str(data), "--output", str(tmp_path), "--most-labels", "7"])["debtags"]
+    (only,) = multilabel.main(["--data", str(data), "--output", str(tmp_path), "--max-labels", "7"])["debtags"]
     assert only.learner == multilabel.OURS
     with pytest.raises(SystemExit):
         multilabel.main(["--output", str(tmp_path)])
