@@ -465,7 +465,7 @@ KINDS = {
             "compact": compact,
             "note": note,
         },
-        upkeep=("snapshot", "sync"),
+        upkeep=("checkpoint", "sync"),
         invalid={
             "width": lambda tree: tree.insert(np.ones((2, WIDTH + 1))),
             "NaN": lambda tree: tree.insert(np.full((2, WIDTH), np.nan)),
