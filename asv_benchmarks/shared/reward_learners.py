@@ -15,7 +15,7 @@ import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
-from cmt_numba import MemoryStore
+from cmt_numba import CMTRetriever, MemoryStore
 
 
 def _unit(X: Any) -> np.ndarray:
@@ -212,10 +212,31 @@ class Store:
         self.store.feedback(Q, ids, rewards)
 
 
+class Retriever:
+    """A ``CMTRetriever``."""
+
+    def start(self, keys: Any) -> None:
+        """Store memories."""
+        self.retriever = CMTRetriever(random_state=0).fit(keys)
+
+    def insert(self, keys: Any) -> None:
+        """Store more memories."""
+        self.retriever.partial_fit(keys)
+
+    def query(self, Q: Any, k: int) -> np.ndarray:
+        """Return the ids of the best memories."""
+        return self.retriever.query(Q, k).ids
+
+    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn from the rewards of returned memories."""
+        self.retriever.feedback(Q, ids, rewards)
+
+
 _MEMORY_TREE = "--memory_tree 4096 --max_number_of_labels 100000 --learn_at_leaf --leaf_example_multiplier 8"
 LEARNERS: dict[str, Callable[[], Any]] = {
     "static": Static,
     "MemoryStore": Store,
+    "CMTRetriever": Retriever,
     "Rocchio": Rocchio,
     "value per memory": ValuePerMemory,
     "refitted regression": Refitted,

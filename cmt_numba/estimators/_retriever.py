@@ -149,8 +149,8 @@ class CMTRetriever(MemoryEstimator):
         ids : array-like of int, shape (n,) or (n, k)
             Ids of the retrieved memories, as returned by :meth:`query` or :meth:`kneighbors`; -1 for a missing memory.
         rewards : array-like, shape (n,) or the shape of ``ids``
-            Rewards in [0, 1], or NaN if unknown. With one reward for several memories, it is their common outcome; a
-            search by key divides it among them by the probability that each of them caused it.
+            Rewards in [0, 1], or NaN if unknown. One reward for several memories is their common outcome, which counts
+            once.
         """
         rows = self._checked(X)
         flat = checks.check_memory_ids(np.ravel(checks.unmasked("ids", ids)), np.size(ids))
