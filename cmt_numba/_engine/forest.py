@@ -112,7 +112,9 @@ class Forest:
         slots, state = np.empty(ids.size, np.int64), self.state
         slots.fill(-1)
         if state is not None:
-            kernels.find_slots(state.keys, np.ascontiguousarray(ids), slots)  # a strided array would compile it again
+            kernels.find_slots(
+                state.keys, np.ascontiguousarray(ids), slots
+            )  # a kernel is compiled again for strided arrays
         return slots
 
     def known_slots(self, ids: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _CONTROL = 1.0 / 32.0  # least share of queries that are ranked statically if the gain is measured
 _LEAST_SHARE = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
+_SHRUNK_BY = 0.25  # number of rewards by which the mean outcomes of both rankings are shrunk towards each other
 _LARGEST = 1e8  # limit of the absolute values in a file
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
 _NOT_NEGATIVE = ("n_past", "past_scales", "outcomes")
@@ -92,8 +93,8 @@ class LearnedSummary(NamedTuple):
         The 95 % confidence interval of the gain.
     share : float
         The share of queries that are ranked by the model: the probability that it predicts rewards better than
-        similarity, place and query alone, at most 31 in 32. The others, chosen by a hash of the query, are ranked
-        statically.
+        similarity, place and query alone, 0 below a half. Unless the gain is not measured, it is at most 31 in 32. The
+        other queries, chosen by a hash, are ranked statically.
     reason : str
         Why the model ranks this share of queries.
     """
@@ -336,12 +337,12 @@ class FeedbackModel:
         """Return the gain of the learned over the static ranking, and its standard error.
 
         The rankings differ only for queries with different first results. Their mean rewards are shrunk towards each
-        other by one reward.
+        other by a fraction of a reward.
         """
         (n, sums, squares), totals = self._state.outcomes.T, self._state.totals
         mean = (sums.sum() + 0.5) / (n.sum() + 1.0)
         variance = max((squares.sum() + 0.5) / (n.sum() + 1.0) - mean**2, 0.0)
-        means = (sums + mean) / (n + 1.0)
+        means = (sums + _SHRUNK_BY * mean) / (n + _SHRUNK_BY)
         apart = totals[states.APART] / max(totals[states.RECENT_QUERIES], 1.0)
         return apart * (means[1] - means[0]), apart * math.sqrt(variance * (1.0 / (n + 1.0)).sum())
 

@@ -73,7 +73,7 @@ the number of queries with rewards, all and recent, and of recent ones for which
 
 FIRST_EVIDENCE, MOST_EVIDENCE = -3.5, 10.0
 
-PRODUCTS, PAIRS, N_PAIR_SUMS = 0, 1, 2
+PRODUCTS, PAIRS = range(2)
 PAIRED_PARTS = (VOTE, BROAD, VALUE)
 """Sums over pairs of an advantage and an earlier one of the same memory, for the kernels of three parts: of the
 products times the kernel, and of the squares of the kernel."""
@@ -97,7 +97,7 @@ class Learned(NamedTuple):
     weights: np.ndarray  # float64 (2, N_PARTS): the weights of the parts in the static and in the learned model
     precision: np.ndarray  # float64 (2, N_PARTS, N_PARTS): the precision of ``weights``
     totals: np.ndarray  # float64 (N_TOTALS,)
-    pairs: np.ndarray  # float64 (3, N_PAIR_SUMS): for PAIRED_PARTS
+    pairs: np.ndarray  # float64 (3, 2): PRODUCTS and PAIRS for each of PAIRED_PARTS
     outcomes: np.ndarray  # float64 (2, N_OUTCOMES): of the static and of the learned ranking
     ids: np.ndarray  # int64 (rows,): the id of each memory
     moved: np.ndarray  # float32 (rows, width): the moved key of each memory
@@ -130,7 +130,7 @@ def new_state(width: int) -> Learned:
         weights,
         np.tile(np.diag(FIRST_PRECISION), (2, 1, 1)),
         totals,
-        np.zeros((len(PAIRED_PARTS), N_PAIR_SUMS)),
+        np.zeros((len(PAIRED_PARTS), 2)),
         np.zeros((2, N_OUTCOMES)),
         np.empty(0, np.int64),
         np.empty((0, width), np.float32),

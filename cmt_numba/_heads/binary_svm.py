@@ -369,7 +369,7 @@ def _divide_weights(bench, sparse):
 
 @inner
 def _change_units(bench, rows, scaled, pairs, label, first, stop, former):
-    """Measure weights in units in which all are equally expensive to change, and write the rows in these units.
+    """Rescale weights and rows, so that a change of any weight by 1 costs the same.
 
     Return the squared unit of the bias.
     """

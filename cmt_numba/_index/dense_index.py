@@ -164,7 +164,7 @@ class DenseIndex:
 
     def _slots_of(self, ids: np.ndarray) -> np.ndarray:
         slots = np.empty(len(ids), np.int64)
-        changes.find_ids(self._held, np.ascontiguousarray(ids), slots)  # a strided array would compile it again
+        changes.find_ids(self._held, np.ascontiguousarray(ids), slots)  # a kernel is compiled again for strided arrays
         return slots
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:

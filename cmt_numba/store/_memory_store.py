@@ -483,7 +483,10 @@ class MemoryStore(Closeable):
         contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
 
     def learned(self) -> LearnedSummary | None:
-        """Return the weights of the parts of scores and the gain over ranking by similarity; None without rewards."""
+        """Return the weights of the parts of scores and the gain over ranking by similarity; None without rewards.
+
+        For queries with vectors and texts, the gain compares rankings by vectors alone, and may be too small.
+        """
 
         def summary() -> LearnedSummary | None:
             state = self._contents.state

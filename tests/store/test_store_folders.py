@@ -441,7 +441,7 @@ def test_a_reader_refreshes_only_for_rows_that_have_changed(folder: Path):
 
 
 def test_a_reader_sees_one_state_of_a_writer_that_never_stops(folder: Path):
-    """Whether a query needs all rows or only some, and whether snapshots replace the journal meanwhile."""
+    """Options of a test of readers: whether queries read all rows, and whether snapshots replace the journal."""
 
     def list_all() -> None:
         assert len(set(map(str, reader.get(order_by="n").payloads))) == 1
