@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._source import Batch, FormatError, ReadOptions, Source, check_file
+from ._files import FormatError, check_file
+from ._source import Batch, ReadOptions, Source
 
 
 class ArraysSource(Source):

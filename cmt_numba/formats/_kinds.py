@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._source import CellError
+from ._files import CellError
 
 KINDS = ("number", "category", "text")
 
@@ -58,6 +58,21 @@ def is_list(value: Any) -> bool:
     return isinstance(value, np.ndarray | list)
 
 
+def cells_of(column: Any) -> list[Any]:
+    """Return the cells of a column as a list, with None for missing values."""
+    return column.astype(object).where(column.notna(), None).tolist()
+
+
+def convert_column(column: Any, kind: str | None) -> Any:
+    """Return a column as float32 without a kind, as float64 if it is a number, or else as a list of str.
+
+    Missing numbers become NaN, and other missing values the empty string.
+    """
+    if kind is None:
+        return _from_lists(column) if len(column) > 0 and is_list(column.iloc[0]) else _without_missing(column)
+    return _to_floats(column) if kind == "number" else ["" if cell is None else str(cell) for cell in cells_of(column)]
+
+
 def _as_numbers(column: Any) -> np.ndarray:
     """Return a column as float64. Values that are not numbers become NaN."""
     from pandas import to_numeric
@@ -70,24 +85,21 @@ def _as_numbers(column: Any) -> np.ndarray:
     return column.to_numpy(np.float64, na_value=np.nan)
 
 
-def to_floats(column: Any) -> np.ndarray:
+def _to_floats(column: Any) -> np.ndarray:
     """Return a column as float64, with NaN for missing values. All other values must be finite in float32."""
     numbers = _as_numbers(column)
     bad = np.flatnonzero(~_are_finite(numbers) & column.notna().to_numpy())
     bad = bad[~column.iloc[bad].isin(_NO_NUMBER).to_numpy()]
     if bad.size > 0:
-        is_number = numbers[bad[0]] == numbers[bad[0]]
+        is_number = not np.isnan(numbers[bad[0]])
         raise CellError(
             bad[0], _NOT_FINITE if is_number else f"contains {column.iloc[bad[0]]!r}, which is not a number"
         )
     return numbers
 
 
-def to_features(column: Any) -> np.ndarray:
-    """Return a column as float32, of shape (n,) or, if it contains lists of numbers, (n, width)."""
-    if len(column) > 0 and is_list(column.iloc[0]):
-        return _from_lists(column)
-    numbers = to_floats(column).astype(np.float32)
+def _without_missing(column: Any) -> np.ndarray:
+    numbers = _to_floats(column).astype(np.float32)
     missing = np.isnan(numbers)
     if missing.any():
         raise CellError(missing.argmax(), "has no value; fill in the value, or exclude the row")

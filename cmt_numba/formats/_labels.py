@@ -1,6 +1,6 @@
 """Labels in data files: detection of the task, and conversion to classes or indicator matrices."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -9,46 +9,39 @@ import numpy as np
 import scipy.sparse
 
 from .._arrays import label_array
-from ._source import CellError, ReadOptions
+from ._files import CellError
+from ._source import ReadOptions
 
 MAX_LABELS = 2**31 - 1
 END_OF_CLASSES = 2**53  # float64 represents all smaller integers exactly
 
 
-def is_name(text: str) -> bool:
-    """Return whether a label is a name rather than a number. Python would read "1_0" as the number 10."""
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return "_" in text
-
-
-def whole_number(text: str) -> int | None:
+def _whole_number(text: str) -> int | None:
     """Parse an integer such as "7" or "7.0". Return None if the text is not an integer below 2**53."""
-    if is_name(text):
-        return None
     try:
-        number: float = int(text)
-    except ValueError:
         number = float(text)
-    return int(number) if number % 1 == 0 and abs(number) < END_OF_CLASSES else None
+    except ValueError:
+        return None
+    if "_" in text or number % 1 != 0 or abs(number) >= END_OF_CLASSES:  # Python would read "1_0" as the number 10
+        return None
+    return int(number)
 
 
-def is_written_number(text: str) -> bool:
-    """Return whether a text is an integer that is written in the same way as a number, so not "007" or "1e3"."""
-    return str(whole_number(text)) == text
+def _is_number(label: Any) -> bool:
+    """Return whether a label is a number, or a text that is written in the same way, so not "007" or "1e3"."""
+    if isinstance(label, str):
+        return str(_whole_number(label)) == label
+    return isinstance(label, int | float) and not isinstance(label, bool)
 
 
 class LabelScan:
     """Detection of the task, and of labels that are names rather than numbers.
 
-    - ``is_number``: whether a text without commas is a number.
-    - ``keeps_text``: whether the file distinguishes the text "7" from the number 7.
+    With ``keeps_text``, the file distinguishes the text "7" from the number 7.
     """
 
-    def __init__(self, is_number: Callable[[str], bool], *, keeps_text: bool = False) -> None:
-        self._is_number, self._keeps_text = is_number, keeps_text
+    def __init__(self, *, keeps_text: bool) -> None:
+        self._keeps_text = keeps_text
         self._has_lists = self._has_commas = False
         self._are_named_classes = self._are_named_labels = False  # as cells, or as parts of cells
         self._by_type: dict[bool, Any] = {}  # by whether it is a str, the first label
@@ -66,10 +59,10 @@ class LabelScan:
                 self._are_named_labels |= any(isinstance(label, str) for label in cell)
             elif isinstance(cell, str):
                 self._has_commas |= "," in cell
-                self._are_named_classes |= self._keeps_text or not self._is_number(cell)
-                self._are_named_labels |= not all(map(self._is_number, labels))
+                self._are_named_classes |= self._keeps_text or not _is_number(cell)
+                self._are_named_labels |= not all(map(_is_number, labels))
             elif cell is not None:
-                self._are_named_classes |= is_name(str(cell))
+                self._are_named_classes |= not _is_number(cell)
 
     def completed(self, options: ReadOptions) -> ReadOptions:
         """Return options with the task and the type of labels, unless they are given, and with all names of labels.
@@ -102,13 +95,14 @@ def convert_labels(cells: Iterable[Any], options: ReadOptions, n_labels: int) ->
         try:
             if not several and cell is None:
                 raise ValueError("has no label")
+            labels = _split(cell) if several else [cell]
             if options.named_labels:
-                values.append([places[str(name)] for name in _split(cell)] if several else str(cell))
+                found: list[Any] = [places[str(label)] if several else str(label) for label in labels]
             else:
-                numbers = [_number(label) for label in (_split(cell) if several else [cell])]
+                found = list(map(_number, labels))
                 if several:
-                    check_labels(numbers, MAX_LABELS)
-                values.append(numbers if several else numbers[0])
+                    check_labels(found, MAX_LABELS)
+            values.append(found if several else found[0])
         except ValueError as error:
             raise CellError(codes.index(code), str(error)) from None
     if several:
@@ -138,7 +132,7 @@ def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr
 
 
 def _number(label: Any) -> int:
-    number = whole_number(str(label))
+    number = _whole_number(str(label))
     if number is None:
         raise ValueError(f"label {label!r} is not an integer")
     return number

@@ -1,4 +1,4 @@
-"""Readers for files with one row per line: svmlight (libsvm), Extreme Classification Repository and Vowpal Wabbit."""
+"""Readers for files with one row per line, which scikit-learn parses: svmlight and Extreme Classification Repository."""
 
 import re
 from bisect import bisect_left
@@ -6,26 +6,57 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from itertools import chain
-from math import isfinite
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from ._labels import END_OF_CLASSES, MAX_LABELS, LabelScan, check_labels, convert_labels, indicator, is_name
-from ._source import Batch, CellError, FormatError, ReadOptions, Source, first_line
+from ._files import FormatError, first_line
+from ._labels import END_OF_CLASSES, MAX_LABELS, check_labels, indicator
+from ._source import Batch, ReadOptions, Source
 
 _MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
 _NO_FEATURES = b"0:0\n"  # instead of a blank line, which scikit-learn skips
 
 
-class NumberedSource(Source):
-    """A file with lines of labels and ``feature:value`` pairs, which scikit-learn reads."""
+class SvmlightSource(Source):
+    """A file with lines of the form ``label feature:value feature:value ... # comment``.
 
-    _label_limits = (0, MAX_LABELS)  # minimum and maximum number of labels
+    Feature numbers are column numbers. If a file numbers features from 1, column 0 is empty. A line may have several
+    labels (``1,4,7``) or none.
+    """
+
+    format = "svmlight"
+    suffixes = (".svm", ".svmlight", ".libsvm")
+
+    def _scanned(self) -> ReadOptions:
+        options = self.options
+        if options.n_features is not None and (options.task is not None or not options.with_labels):
+            return options
+        last, several = 0, False
+        for line in chain.from_iterable(lines for _, lines in self._blocks()):
+            line = line.partition(b"#")[0]
+            head, colon, _ = line.rpartition(b":")
+            index = head.rsplit(None, 1)[-1:]  # features are in ascending order, so the last one is the largest
+            if index and index[0].isdigit():
+                last = max(last, int(index[0]))
+            several = several or b"," in line or (bool(colon) and b":" in line.split(None, 1)[0])
+        task = options.task or ("multilabel" if several else "multiclass")
+        return replace(options, n_features=options.n_features or min(last + 1, _MOST_FEATURES), task=task)
+
+    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the lines of the file in blocks, each with the number of its first line, from 1."""
+        with self._open() as file:
+            number = 1
+            while lines := file.readlines(self.block_bytes):
+                yield number, lines
+                number += len(lines)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        n_labels, max_labels = self._label_limits
+        yield from self._parsed_blocks(options, 0, MAX_LABELS)
+
+    def _parsed_blocks(self, options: ReadOptions, n_labels: int, max_labels: int) -> Iterator[Batch]:
+        """Yield parsed blocks, whose indicator matrices of labels have at least ``n_labels`` columns."""
         for number, lines in self._blocks():
             try:
                 X, y = self._parsed(lines, options, max_labels)
@@ -54,34 +85,7 @@ class NumberedSource(Source):
         return FormatError(self.path, fault([lines[place]]), line=number + place)
 
 
-class SvmlightSource(NumberedSource):
-    """A file with lines of the form ``label feature:value feature:value ... # comment``.
-
-    Feature numbers are column numbers. If a file numbers features from 1, column 0 is empty. A line may have several
-    labels (``1,4,7``) or none.
-    """
-
-    format = "svmlight"
-    suffixes = (".svm", ".svmlight", ".libsvm")
-
-    def _scanned(self) -> ReadOptions:
-        options = self.options
-        if options.n_features is not None and (options.task is not None or not options.with_labels):
-            return options
-        last, several = 0, False
-        for line in chain.from_iterable(lines for _, lines in self._blocks()):
-            if b"#" in line:
-                line = line.partition(b"#")[0]
-            head, colon, _ = line.rpartition(b":")
-            index = head.rsplit(None, 1)[-1:]  # features are in ascending order, so the last one is the largest
-            if index and index[0].isdigit():
-                last = max(last, int(index[0]))
-            several = several or b"," in line or (bool(colon) and b":" in line.split(None, 1)[0])
-        task = options.task or ("multilabel" if several else "multiclass")
-        return replace(options, n_features=options.n_features or min(last + 1, _MOST_FEATURES), task=task)
-
-
-class ExtremeSource(NumberedSource):
+class ExtremeSource(SvmlightSource):
     """A file of the Extreme Classification Repository.
 
     The header line is ``rows features labels``. Each other line has the form ``label,label,... feature:value ...``,
@@ -122,9 +126,8 @@ class ExtremeSource(NumberedSource):
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         n_rows, _, n_labels = self._header()
-        self._label_limits = n_labels, n_labels
         n_seen = 0
-        for chunk in super()._chunks(options):
+        for chunk in self._parsed_blocks(options, n_labels, n_labels):
             n_seen += chunk.X.shape[0]
             yield chunk
         if n_seen != n_rows:
@@ -138,7 +141,7 @@ class ExtremeSource(NumberedSource):
 
 
 def _with_sorted_features(line: bytes) -> bytes:
-    def feature(word: Any) -> int:
+    def feature(word: bytes) -> int:
         return int(word.partition(b":")[0]) if b":" in word else -1
 
     return b" ".join(sorted(line.split(), key=feature)) + b"\n"
@@ -168,104 +171,3 @@ def _parsed(lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tu
     if several:
         check_labels([int(numbers.min(initial=0)), int(numbers.max(initial=0))], max_labels)
     return X, labels if several else numbers.astype(np.int64)
-
-
-class VowpalSource(Source):
-    """A file with lines of the form ``label importance 'tag|namespace:weight feature:value ... |namespace ...``.
-
-    Feature names, prefixed with their namespace, are hashed into ``2**n_bits`` features. Importance and tag are
-    ignored. A line may have several labels (``1,4,7``) or none.
-    """
-
-    format = "vw"
-    suffixes = (".vw",)
-
-    def _scanned(self) -> ReadOptions:
-        options = replace(self.options, n_features=2**self.options.n_bits)
-        if not self._finds_labels():
-            return options
-        labels = LabelScan(lambda text: not is_name(text))
-        for _, lines in self._blocks():
-            labels.look_at(_label(line.partition(b"|")[0].decode("utf-8", "replace")) for line in lines)
-        return labels.completed(options)
-
-    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        from sklearn.feature_extraction import FeatureHasher  # slow to import
-
-        hasher = FeatureHasher(options.n_features, input_type="pair", dtype=np.float32, alternate_sign=False)
-        n_labels = 0
-        for start, lines in self._blocks():
-            numbers = [number for number, line in enumerate(lines, start) if line.strip()]
-            if not numbers:
-                continue
-            rows = [self._parsed(lines[number - start], number) for number in numbers]
-            with np.errstate(over="ignore"):  # the hasher adds values with the same hash
-                X = scipy.sparse.csr_array(hasher.transform(features for _, features in rows))
-            if not np.isfinite(X.data).all():
-                reason = "this or a later line has a value that is not finite in float32"
-                raise FormatError(self.path, reason, line=start)
-            y = None
-            if options.with_labels:
-                try:
-                    y = convert_labels((label for label, _ in rows), options, n_labels)
-                except CellError as error:
-                    raise FormatError(self.path, str(error), line=numbers[error.position]) from None
-                n_labels = y.shape[1] if options.task == "multilabel" else 0
-            yield Batch(X, y)
-
-    def _parsed(self, line: bytes, number: int) -> tuple[str | None, list[tuple[str, float]]]:
-        """Return the label and the features of a line."""
-        head, bar, body = line.decode("utf-8", "replace").partition("|")
-        try:
-            if not bar:
-                raise ValueError("has no | between the label and the features")
-            if self.options.with_labels:
-                _check_head(head)
-            return _label(head), _features(body)
-        except ValueError as error:
-            raise FormatError(self.path, str(error), line=number) from None
-
-
-def _features(body: str) -> list[tuple[str, float]]:
-    """Return the features after the first bar, with the names of their namespaces."""
-    features: list[tuple[str, float]] = []
-    for part in body.split("|"):
-        pairs = list(map(_name_and_number, part.split()))
-        prefix, weight = "", 1.0
-        if pairs and not part[0].isspace():
-            (name, weight), *pairs = pairs
-            prefix = f"{name}^"
-        features += [(prefix + name, weight * value) for name, value in pairs]
-    return features
-
-
-def _name_and_number(text: str) -> tuple[str, float]:
-    """Split ``name:number`` and return both parts. The number defaults to 1."""
-    name, colon, number = text.partition(":")
-    if not colon:
-        return name, 1.0
-    try:
-        value = float(number)
-    except ValueError:
-        raise ValueError(f"{text!r} must be a name or name:number") from None
-    if not isfinite(value):
-        raise ValueError(f"{text!r} is not finite")
-    return name, value
-
-
-def _label(head: str) -> str | None:
-    """Return the label, or labels separated by commas, in the text before the first bar."""
-    words = head.split(None, 1)
-    return words[0] if words and not words[0].startswith("'") else None
-
-
-def _check_head(head: str) -> None:
-    """Raise ValueError if the text before the first bar is not ``label importance 'tag``."""
-    words = head.split()
-    if ":" in (_label(head) or ""):
-        raise ValueError(f"label {words[0]!r} has a cost, which is not supported; remove the cost")
-    touches = bool(head) and not head[-1].isspace()  # a word that touches the bar is a tag, unless it is the label
-    if words and (words[-1].startswith("'") or (touches and len(words) > 1)):
-        words.pop()
-    if len(words) > 3 or any(is_name(number) or not isfinite(float(number)) for number in words[1:]):
-        raise ValueError(f"{head.strip()!r} must have the format: label importance 'tag")

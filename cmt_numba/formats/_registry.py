@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ._arrays import ArraysSource
-from ._lines import ExtremeSource, SvmlightSource, VowpalSource
-from ._source import TASKS, FormatError, ReadOptions, Source, check_file, files_of, first_line
+from ._files import FormatError, check_file, files_of, first_line
+from ._lines import ExtremeSource, SvmlightSource
+from ._source import ReadOptions, Source
 from ._tables import CsvSource, JsonlSource, ParquetSource, TableSource
 
 FORMATS: dict[str, type[Source]] = {
     reader.format: reader
-    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
+    for reader in (SvmlightSource, ExtremeSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
 }
 """The readers by format name."""
 
-_FORMAT_OF_SUFFIX = {suffix: reader.format for reader in FORMATS.values() for suffix in reader.suffixes}
+_TASKS = ("multiclass", "multilabel")
 
 
 def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **changes: Any) -> Source:
@@ -40,20 +41,19 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     options = replace(options or ReadOptions(), **changes)
     if options.format is not None and options.format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {options.format!r}")
-    if options.task is not None and options.task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {options.task!r}")
-    if not 1 <= options.n_bits <= 30:
+    if options.task is not None and options.task not in _TASKS:
+        raise ValueError(f"task must be one of {', '.join(_TASKS)}, got {options.task!r}")
+    if options.n_bits is not None and not 1 <= options.n_bits <= 30:
         raise ValueError(f"n_bits must be between 1 and 30, got {options.n_bits}")
     if options.n_features is not None and not 1 <= options.n_features < 2**31:
         raise ValueError(f"n_features must be between 1 and {2**31 - 1}, got {options.n_features}")
     files = files_of(path) if options.format in (None, ParquetSource.format) else [path]
     for file in files or [path]:
         check_file(file)
-    source = FORMATS[options.format or format_of(path)](path, options)
-    if options.as_text and (not isinstance(source, TableSource) or not options.text):
-        raise ValueError(f"as_text requires a table and its text columns (text), got {path} with text={options.text}")
-    if options.kinds and not isinstance(source, TableSource):
-        raise ValueError(f"kinds can be given only for tables, but {path} has the format {source.format}; omit kinds")
+    source = FORMATS[options.format or _format_of(path)](path, options)
+    for name in ("text", "kinds"):
+        if getattr(options, name) and not isinstance(source, TableSource):
+            raise ValueError(f"{name} names columns, but {path} has the format {source.format}; omit {name}")
     if options.labels_file is not None and options.with_labels and source.format != ArraysSource.format:
         raise ValueError(
             f"{options.labels_file} cannot be used as a labels file: {path} has the format {source.format}, which "
@@ -62,32 +62,20 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     return source
 
 
-def features_of(options: ReadOptions) -> str:
-    """Return a description of the features. Files with different descriptions have incompatible features."""
-    if options.format == VowpalSource.format:
-        return f"hashed feature names ({options.n_bits} bits)"
-    is_table = issubclass(FORMATS[str(options.format)], TableSource)
-    return "columns of a table" if is_table and (options.kinds or options.text) else "numbered or numeric features"
-
-
-def format_of(path: Path) -> str:
+def _format_of(path: Path) -> str:
     """Return the format of a file, detected from its suffix or else from its first line."""
     if path.is_dir():
         return ParquetSource.format
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes[-1:] == [".gz"]:
-        suffixes.pop()
-    named = _FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None
-    if named is not None:
-        return named
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    for reader in FORMATS.values():
+        if suffixes and suffixes[-1] in reader.suffixes:
+            return reader.format
     line = first_line(path, comments=True)
     if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", line):
-        return "xc"
+        return ExtremeSource.format
     if line.lstrip().startswith(b"{"):
-        return "jsonl"
-    if b"|" in line:
-        return "vw"
+        return JsonlSource.format
     if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):
-        return "svmlight"
+        return SvmlightSource.format
     reason = f"has an unknown suffix and an ambiguous first line; set the format to one of {', '.join(FORMATS)}"
     raise FormatError(path, reason)

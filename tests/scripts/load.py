@@ -4,10 +4,13 @@
     python tests/scripts/load.py texts bandit --minutes 20
 
 Each kind has a process with two threads that query and one that makes changes: a store with texts, vectors and rewards,
-which four processes follow, a text classifier with corrections, a bandit, and a store in two shards. Half of the kills
-(SIGKILL) come at any moment: the folder, opened again, must contain every change that was acknowledged. Before the
-others, fixed queries are answered, and the folder must give the same answers. The contents of each kind stop growing
-early, so its memory must too. Linux only.
+which four processes follow, a text classifier with corrections and with new classes of ten texts in one call, a bandit,
+and a store in two shards. Stores get rewards as users give them: clean ones, clicks, coins, one outcome for all results.
+
+Half of the kills (SIGKILL) come at any moment: the folder, opened again, must contain every change that was
+acknowledged. Before the others, fixed queries are answered, and the folder must give the same answers. After every third
+kill, the memories of the store move to a new folder, which takes the place of the old one while its readers go on.
+The contents of each kind stop growing early, so its memory must too. Linux only.
 """
 
 import argparse
@@ -38,6 +41,10 @@ ACTIONS = 200
 BATCH = 10
 READERS = 4
 REFRESH = 0.5  # seconds
+NEW_CLASS_EVERY = 25  # changes
+TEXTS_OF_A_NEW_CLASS = 10
+KEPT_CHANGES = 300  # of the text classifier
+KILLS_BETWEEN_SWAPS = 3
 TALKING = threading.Lock()
 WORDS = [f"{first}{second}" for first in "bdfgklmnprstvz" for second in ("ab", "al", "en", "ir", "os", "un")]
 
@@ -52,6 +59,21 @@ def sentences(n: int, seed: int) -> list[str]:
     return [" ".join(words) for words in np.random.default_rng(seed).choice(WORDS, size=(n, 8))]
 
 
+def rewards_of(right: np.ndarray, i: int) -> np.ndarray:
+    """Return rewards for memories of which some are right, each time of another kind."""
+    rng = np.random.default_rng(i)
+    kinds: list[Callable[[], np.ndarray]] = [
+        lambda: right,
+        lambda: np.where(rng.random(right.size) < 0.2, 1.0 - right, right),
+        lambda: (rng.random(right.size) < 0.4 + 0.2 * right).astype(float),  # a base rate
+        lambda: right * (rng.random(right.size) < [1.0, 0.6, 0.45]),  # clicks
+        lambda: rng.integers(0, 2, right.size).astype(float),  # coins
+        lambda: np.ones(right.size),
+        lambda: right.max(),  # one outcome
+    ]
+    return np.atleast_2d(kinds[i % len(kinds)]())
+
+
 class ServedStore:
     """A store whose memories are replaced continually, and which learns from rewards."""
 
@@ -64,7 +86,9 @@ class ServedStore:
         keys = [*(f"k{number % MEMORIES}" for number in numbers), "last"]
         self.store.upsert(keys, vectors(BATCH + 1, i), [{"change": i}] * (BATCH + 1), sentences(BATCH + 1, i))
         found = self.store.query(vectors(1, i), 3, texts=sentences(1, i)).keys
-        self.store.feedback(vectors(1, i), found, np.array([[1.0, 0.0, np.nan]]), texts=sentences(1, i))
+        right = np.array([str(key)[-1] in "13579" for key in found[0]], float)
+        rewards = rewards_of(right, i)
+        self.store.feedback(vectors(1, i), found, rewards if rewards.size > 1 else rewards[0], texts=sentences(1, i))
 
     def n_changes(self) -> int:
         """Return how many changes the store contains."""
@@ -88,26 +112,36 @@ class ServedShards(ServedStore):
 
 
 class ServedTexts:
-    """A text classifier that learns single texts, is corrected, and forgets the oldest texts."""
+    """A text classifier that learns texts and classes, is corrected, and forgets the oldest texts.
+
+    The ids of the texts of a change start at the number of the change times ``TEXTS_OF_A_NEW_CLASS``.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.classifier = TextClassifier.open(folder, random_state=0)
 
     def change(self, i: int) -> None:
-        """Learn a text, correct another, and forget the oldest."""
+        """Learn a text or a new class, correct a text, and forget the oldest."""
         rng = np.random.default_rng(i)
-        label = f"class {rng.integers(CLASSES)}"
-        text = f"{label} {sentences(1, i)[0]}"
-        if i < CLASSES:
-            self.classifier.partial_fit([f"class {i} {text}"], [f"class {i}"], [i])
+        first = TEXTS_OF_A_NEW_CLASS * i
+        if i >= CLASSES and i % NEW_CLASS_EVERY == 0:
+            texts = [f"{WORDS[i % len(WORDS)]} {text}" for text in sentences(TEXTS_OF_A_NEW_CLASS, i)]
+            self.classifier.partial_fit(texts, [f"new {i}"] * len(texts), [*range(first, first + len(texts))])
+        elif i < CLASSES:
+            self.classifier.partial_fit([f"class {i} {sentences(1, i)[0]}"], [f"class {i}"], [first])
         else:
-            self.classifier.partial_fit([text], [label if rng.random() < 0.9 else "class 0"], [i])
-        if i > 300:
-            self.classifier.remove([i - 300])
+            label = f"class {rng.integers(CLASSES)}"
+            self.classifier.partial_fit([f"{label} {sentences(1, i)[0]}"], [label], [first])
+        if i % 10 == 9 and i > CLASSES:
+            self.classifier.relabel([first], [f"class {rng.integers(CLASSES)}"])
+        if i > KEPT_CHANGES:
+            oldest = TEXTS_OF_A_NEW_CLASS * (i - KEPT_CHANGES)
+            self.classifier.remove([one for one in self.classifier.ids_ if one < oldest])
 
     def n_changes(self) -> int:
-        """Return how many changes the classifier contains; a removal may be missing after the last one."""
-        return int(max(self.classifier.ids_)) + 1 if getattr(self.classifier, "ids_", None) is not None else 0
+        """Return how many changes the classifier contains; the end of the last one may be missing."""
+        ids = getattr(self.classifier, "ids_", None)
+        return 0 if ids is None else int(max(ids)) // TEXTS_OF_A_NEW_CLASS + 1
 
     def query(self, i: int) -> None:
         """Classify a text."""
@@ -211,8 +245,10 @@ def serve(kind: str, folder: Path, pause: float) -> None:
 
 
 def follow(folder: str, pause: float, ends: float, results: Any) -> None:
-    """Read the store of another process until the end, and report the number of queries and the longest."""
+    """Read the store of another process until the end, and report the queries, the longest, and the memory."""
     n_queries, longest, last = 0, 0.0, -1
+    megabytes: list[float] = []
+    started_at = time.time()
     try:
         with MemoryStore(folder, read_only=True, refresh_every=REFRESH) as store:
             while time.time() < ends:
@@ -225,10 +261,24 @@ def follow(folder: str, pause: float, ends: float, results: Any) -> None:
                 assert change >= last, f"change {change} after {last}"
                 assert changes.count(change) == BATCH + 1, f"a part of change {change}"
                 n_queries, last = n_queries + 1, change
+                if len(megabytes) <= (time.time() - started_at) // 60:
+                    megabytes.append(resident_megabytes())
                 time.sleep(pause)
-        results.put(f"{n_queries:,} queries, the longest {1e3 * longest:.0f} ms, up to change {last}")
+        memory = ", ".join(f"{megabytes[place]:.0f}" for place in (0, len(megabytes) // 2, -1))
+        results.put(f"{n_queries:,} queries, the longest {1e3 * longest:.0f} ms, up to change {last}; MB: {memory}")
     except BaseException as error:
         results.put(f"ERROR {error!r}")
+
+
+def swap(folder: Path, n: int) -> None:
+    """Add the memories of a store to a new folder, and put it in the place of the old one."""
+    built = folder.with_name(f"{folder.name}.built")
+    with MemoryStore(folder, read_only=True) as old, MemoryStore(built, random_state=0) as new:
+        memories = list(old.get())
+        keys, X, texts, payloads = zip(*((one.key, one.vector, one.text, one.payload) for one in memories), strict=True)
+        new.add(keys, np.stack(X), list(payloads), list(texts))
+    folder.rename(folder.with_name(f"{folder.name}.{n}"))
+    built.rename(folder)
 
 
 class Supervisor(threading.Thread):
@@ -237,7 +287,7 @@ class Supervisor(threading.Thread):
     def __init__(self, kind: str, folder: Path, given: argparse.Namespace, ends: float) -> None:
         super().__init__()
         self.kind, self.folder, self.given, self.ends = kind, folder / kind, given, ends
-        self.acknowledged, self.answers, self.n_kills = 0, None, 0
+        self.acknowledged, self.answers, self.n_kills, self.n_swaps = 0, None, 0, 0
         self.errors: list[str] = []
         self.has_opened = threading.Event()
 
@@ -258,6 +308,10 @@ class Supervisor(threading.Thread):
             kill.cancel()
             process.wait()
             self.n_kills += 1
+            if self.kind == "store" and self.n_kills % KILLS_BETWEEN_SWAPS == 0:
+                swap(self.folder, self.n_swaps)
+                self.n_swaps += 1
+                self.answers = None  # the new folder has learned nothing from rewards
 
     def _compare(self, opened: dict[str, Any]) -> None:
         if "error" in opened:
@@ -321,7 +375,8 @@ def main() -> None:
     for report in reports:
         print("reader:", report)
     for supervisor in supervisors:
-        print(f"{supervisor.kind}: {supervisor.acknowledged:,} changes, {supervisor.n_kills} kills,", end=" ")
+        counts = f"{supervisor.acknowledged:,} changes, {supervisor.n_kills} kills, {supervisor.n_swaps} swaps,"
+        print(f"{supervisor.kind}: {counts}", end=" ")
         print(*supervisor.errors or ["no error"], sep="; ")
     sys.exit(any(supervisor.errors for supervisor in supervisors) or any("ERROR" in report for report in reports))
 
