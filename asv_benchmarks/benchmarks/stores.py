@@ -12,8 +12,8 @@ from cmt_numba.metrics import recall_at
 
 from .keys import Data, exact_neighbours, make_clustered, make_questions
 
-SIZES = (1_000, 20_000, 100_000)
-RECALLS = (0.95, 0.99)
+SIZES = (1_000, 100_000)
+RECALLS = (0.95,)
 K = 10
 _FEATURES = 128
 _QUERIES = 500

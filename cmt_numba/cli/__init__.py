@@ -22,9 +22,14 @@ def main() -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     if sys.stdout is None:
         sys.stdout = _ClosedOutput()
+    warnings.showwarning = _show_warning
     try:
         try:
-            _run(interruptible)
+            from ._app import app
+
+            if interruptible:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            app()
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -35,6 +40,9 @@ def main() -> None:
     except OSError as error:
         print(f"cmt-numba: standard output: {error.strerror}", file=sys.stderr)
         _discard_output()
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        print(f"cmt-numba: {error.name} is missing: pip install 'cmt-numba[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -53,18 +61,3 @@ def _discard_output() -> None:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"cmt-numba: warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-
-def _run(interruptible: bool) -> None:
-    warnings.showwarning = _show_warning
-    try:
-        import rich
-        import typer
-    except ImportError as error:
-        print(f"cmt-numba: {error.name} is missing: pip install 'cmt-numba[cli]'", file=sys.stderr)
-        raise SystemExit(2) from None
-    from ._app import app
-
-    if interruptible:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    app(prog_name="cmt-numba")

@@ -1,4 +1,4 @@
-"""Conversion of texts and table rows to features, and its storage in model files."""
+"""Conversion of table rows to features, and its storage in model files."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,11 @@ import scipy.sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
-from .. import text as text
 from .._kernels import require
 from .._words import words_of
 from ..formats import ReadOptions, kinds_of
 from ..persistence import ArrayField, Arrays, DocumentField, FieldTable, FlagField, TextsField, take
-from ._options import TextKeys
+from ..text import VectorizerField
 
 _NAMES = TextsField(are_distinct=True)
 _FIELDS = FieldTable(
@@ -25,23 +24,8 @@ _FIELDS = FieldTable(
     known=DocumentField(),
     texts=_NAMES,
 )
-_VECTORIZER = text.VectorizerField()
+_VECTORIZER = VectorizerField()
 _DENSE_FROM = 0.3  # minimum density of features that are kept as an array
-
-
-def new_vectorizer(keys: TextKeys, *, jobs: int, seed: int) -> Any:
-    """Return an unfitted vectorizer for texts."""
-    if keys is TextKeys.words:
-        return _words_vectorizer()
-    if keys is TextKeys.characters:
-        return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32)
-    if keys is TextKeys.bm25:
-        return text.BM25Vectorizer(norm="l2")  # suits estimators, which train on document vectors
-    return text.SubwordVectors(min_count=1, pooling="sif", n_jobs=jobs, random_state=seed)
-
-
-def _words_vectorizer(**options: Any) -> TfidfVectorizer:
-    return TfidfVectorizer(analyzer=words_of, sublinear_tf=True, dtype=np.float32, **options)
 
 
 class TableFeatures:
@@ -67,8 +51,9 @@ class TableFeatures:
             self.mean, self.scale = scaler.mean_, scaler.scale_
         self.known = [sorted(set(frame[name])) for name in self.categories]
         least = 2 if self.numbers or self.categories else 1
+        words: Any = {"analyzer": words_of, "sublinear_tf": True, "dtype": np.float32, "min_df": least}
         try:
-            self.vectorizers = [_words_vectorizer(min_df=least).fit(frame[name]) for name in self.texts]
+            self.vectorizers = [TfidfVectorizer(**words).fit(frame[name]) for name in self.texts]
         except ValueError as error:
             hint = "ignore a text column with --ignore, or change its kind with --kind"
             raise ValueError(f"the columns cannot be converted to features: {error}; {hint}") from error
@@ -115,9 +100,8 @@ class TableFeaturesField:
     def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> TableFeatures:
         made = TableFeatures(())
         vars(made).update(_FIELDS.get(name, field, arrays, thorough=thorough))
-        require(
-            made.mean.shape == made.scale.shape == (len(made.numbers),), "every number must have a mean and a scale"
-        )
+        shape = (len(made.numbers),)
+        require(made.mean.shape == made.scale.shape == shape, "every number must have a mean and a scale")
         require(bool(np.all(np.isfinite(made.scale) | np.isnan(made.mean))), "the scales must be finite")
         known = made.known
         sound = type(known) is list and len(known) == len(made.categories) and all(map(_are_distinct, known))
@@ -143,9 +127,14 @@ def to_features(X: Any, options: ReadOptions) -> tuple[Any, TableFeatures | None
     return features.fit_transform(X), features
 
 
+def has_texts(options: ReadOptions) -> bool:
+    """Return whether rows are texts, for a text classifier."""
+    return bool(options.text) and options.n_bits is None
+
+
 def texts_of(X: Any, options: ReadOptions) -> list[str] | None:
     """Return the text of each row, joined from all text columns, or None if there are no text columns."""
-    if options.as_text:
+    if has_texts(options):
         return list(X)
     names = [name for name, kind in kinds_of(options.kinds or ()).items() if kind == "text"]
     return [" ".join(row) for row in X[names].itertuples(index=False)] if names else None

@@ -1,36 +1,25 @@
-"""Models, which are an estimator and the options for reading its data: their training and their files.
+"""Models, which are an estimator and the options for reading its data, and their files.
 
 A model file is an estimator's file with additional arrays, so the estimator's ``load`` can also read it.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from .. import persistence as files
 from .._kernels import require
 from .._version import __version__
 from .._words import words_of
 from ..estimators import CMTClassifier, CMTMultilabelClassifier
-from ..evaluation import held_out_metrics
 from ..formats import Batch, ReadOptions
-from ..text import BM25Vectorizer, SubwordVectors, TextClassifier, VectorizerField
-from ._features import TableFeaturesField, new_vectorizer, texts_of, to_features
-from ._options import FitOptions
+from ..text import TextClassifier
+from ._features import TableFeatures, TableFeaturesField, has_texts, texts_of
 
 _OPTIONS, _FEATURES, _WORDS = "read_options", "keys", "read_words"
-_FEWEST_HELD_OUT = 10
-_SHOWN = {
-    "error": "error on held-out rows",
-    "constant_accuracy": "error of always predicting the most frequent class",
-    "precision@1": "precision of the best label on held-out rows",
-    "f1_samples": "mean F1 of held-out rows",
-}
 
 
 class Model(NamedTuple):
@@ -38,9 +27,9 @@ class Model(NamedTuple):
 
     estimator: Any  # fitted :class:`CMTClassifier`, :class:`CMTMultilabelClassifier` or :class:`TextClassifier`
     options: ReadOptions  # options for reading data for the estimator
-    version: str = __version__  # library version that wrote the file
-    vectorizer: Any = None  # conversion of texts or columns to features, or None if the rows are features already
+    features: TableFeatures | None = None  # conversion of table rows, or None if the rows are features already
     words: frozenset[str] = frozenset()  # the words of the training texts
+    version: str = __version__  # library version that wrote the file
 
     def label_names(self) -> np.ndarray:
         """Return the classes or labels of the estimator, by name if they have names."""
@@ -49,47 +38,17 @@ class Model(NamedTuple):
 
     def rows(self, X: Any) -> Any:
         """Convert rows of a file to features, or to texts for a text classifier."""
-        return X if self.vectorizer is None else self.vectorizer.transform(X)
+        return X if self.features is None else self.features.transform(X)
 
     def train_further(self, rows: Batch, options: ReadOptions) -> "Model":
         """Train the estimator further, and return the model with the words and names of the new rows."""
         self.estimator.partial_fit(self.rows(rows.X), rows.y)
-        return self._replace(options=options, words=self.words | _words_of(rows.X, options))
+        return self._replace(options=options, words=self.words | distinct_words(rows.X, options))
 
 
-def _words_of(X: Any, options: ReadOptions) -> frozenset[str]:
+def distinct_words(X: Any, options: ReadOptions) -> frozenset[str]:
+    """Return the words of the texts of rows."""
     return frozenset(word for text in texts_of(X, options) or () for word in words_of(text))
-
-
-def learn(given: FitOptions, options: ReadOptions, rows: Batch, *, progress: bool = False) -> Model:
-    """Train an estimator and, if needed, a conversion to features, on rows that are read with ``options``."""
-    estimator = given.estimator(options, keys=given.keys)
-    if given.keys is not None:
-        vectorizer = new_vectorizer(given.keys, jobs=given.jobs, seed=given.seed)
-        X = vectorizer.fit_transform(rows.X, rows.y)
-    else:
-        X, vectorizer = to_features(rows.X, options)
-    if hasattr(estimator, "verbose"):
-        estimator.set_params(verbose=progress)
-    estimator.fit(X, rows.y)
-    if hasattr(estimator, "verbose"):
-        estimator.set_params(verbose=False)  # the saved model must not depend on the terminal
-    return Model(estimator, options, vectorizer=vectorizer, words=_words_of(rows.X, options))
-
-
-def held_out_pairs(learn_rows: Callable[[Batch], Model], rows: Batch, share: float, seed: int) -> list[tuple[str, Any]]:
-    """Train a model on some rows; return its metrics on the rest by name, or an empty list for too few rows."""
-    if round(share * rows.X.shape[0]) < _FEWEST_HELD_OUT:
-        return []
-    X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=share, random_state=seed)
-    model = learn_rows(Batch(X, y))
-    X_held = model.rows(X_held)
-    task = model.options.task or "multiclass"
-    found = held_out_metrics(task, model.estimator, X_held, y_held, model.estimator.predict(X_held), y)
-    if "constant_accuracy" in found:
-        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # as an error, like the model's result
-    names = [name for name in _SHOWN if name in found]
-    return [("held-out rows", y_held.shape[0]), *((_SHOWN[name], f"{found[name]:.4f}") for name in names)]
 
 
 def save_model(path: Path, model: Model) -> None:
@@ -99,8 +58,8 @@ def save_model(path: Path, model: Model) -> None:
         gathered: files.Contents = model.estimator._contents()
         gathered.arrays[_OPTIONS] = files.document(asdict(model.options))
         gathered.arrays[_WORDS] = files.document(sorted(model.words))
-        if model.vectorizer is not None:
-            gathered.fields[_FEATURES] = _field_of(model.options).put(_FEATURES, model.vectorizer, gathered.arrays)
+        if model.features is not None:
+            gathered.fields[_FEATURES] = TableFeaturesField().put(_FEATURES, model.features, gathered.arrays)
         return gathered
 
     files.write_object(path, contents, lambda read: _model_of(type(model.estimator), read))
@@ -119,24 +78,16 @@ def load_model(path: Path) -> Model:
 def _model_of(kind: Any, contents: files.Contents) -> Model:
     options = _options_of(files.read_document(contents.arrays, _OPTIONS))
     words = files.TextsField().get(_WORDS, None, contents.arrays, thorough=True)
-    model = Model(kind._made_of(contents), options, contents.library, words=frozenset(words))
-    if kind is TextClassifier:
-        require(options.as_text, "a text classifier must read texts")
-        return model
+    model = Model(kind._made_of(contents), options, words=frozenset(words), version=contents.library)
+    require((kind is TextClassifier) == has_texts(options), "a text classifier must read texts")
     if options.label_names:
         require(model.estimator.classes_.max(initial=0) < len(options.label_names), "every label must have a name")
-    if not options.as_text and not options.kinds:
+    if not options.kinds:
         return model
-    field = _field_of(options)
-    vectorizer = field.get(_FEATURES, contents.fields.get(_FEATURES), contents.arrays, thorough=True)
-    if options.kinds:
-        n_features = vectorizer.get_feature_names_out().size
-        require(n_features == model.estimator.n_features_in_, "the columns must match the estimator's features")
-    return model._replace(vectorizer=vectorizer)
-
-
-def _field_of(options: ReadOptions) -> files.Field:
-    return TableFeaturesField() if options.kinds else VectorizerField(BM25Vectorizer, SubwordVectors)
+    features = TableFeaturesField().get(_FEATURES, contents.fields.get(_FEATURES), contents.arrays, thorough=True)
+    n_features = features.get_feature_names_out().size
+    require(n_features == model.estimator.n_features_in_, "the columns must match the estimator's features")
+    return model._replace(features=features)
 
 
 def _options_of(given: Any) -> ReadOptions:
@@ -165,7 +116,6 @@ def describe_model(model: Model) -> dict[str, dict[str, Any]]:
         "version": model.version,
         "task": model.options.task,
         "data format": model.options.format,
-        "keys": None if model.vectorizer is None else type(model.vectorizer).__name__,
         "features": getattr(estimator, "n_features_in_", None),
         "classes": int(estimator.classes_.size),
     }

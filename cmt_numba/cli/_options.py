@@ -1,301 +1,172 @@
-"""Options of the commands, as dataclasses, and functions that apply them."""
+"""The options of the commands, and how a command receives them as one object. This module is fast to import."""
 
-from __future__ import annotations
-
-import ast
 import shlex
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from enum import StrEnum
-from functools import partial, wraps
-from inspect import Parameter, Signature, signature
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from inspect import getdoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import SimpleNamespace
+from typing import Any
 
-from typer import Argument, CallbackParam, Context, Option
+import click
 
-if TYPE_CHECKING:
-    from ..formats import ReadOptions, Source
+from ._output import printable
 
-Format = StrEnum("Format", "svmlight xc vw csv jsonl parquet npz")
-WarmupKind = StrEnum("WarmupKind", "tree store classifier multilabel retriever bandit text sequences")
-Task = StrEnum("Task", "multiclass multilabel")
-TextKeys = StrEnum("TextKeys", "words characters bm25 subword")  # tf-idf of words or characters, or another vectorizer
-RivalName = StrEnum("RivalName", "majority exact means linear bm25")  # see :class:`cmt_numba.evaluation.Rival`
+FORMATS = ("svmlight", "xc", "csv", "jsonl", "parquet", "npz")
+WARMUP_KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
+TASKS = ("multiclass", "multilabel")
+RIVALS = ("majority", "exact", "means", "linear", "bm25")  # see :class:`cmt_numba.evaluation.Rival`
 
-WORDS = "cmt_numba.words"  # key of the command-line arguments in a command's context
+Options = SimpleNamespace
+"""The arguments and options of a running command, by name."""
 
-
-def option(help_text: str, metavar: str | None = None, default: Any = None, flags: str = "", **settings: Any) -> Any:
-    """Return the description of an option, a field of a dataclass. By default, its flag is the name of the field."""
-    described = {"flags": flags, "help": help_text, "metavar": metavar, "callback": _checked, **settings}
-    return field(default=default, metadata=described)
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)  # caused by the input or the environment
 
 
-def _checked(param: CallbackParam, value: Any) -> Any:
-    """Raise ValueError for an option in the place of another option's value, as in ``--text --model my.cmt``."""
-    for one in value if isinstance(value, list) else [value]:
+class CommandGroup(click.Group):
+    """A group of commands that reports errors in one line."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> None:  # type: ignore[override]
+        """Run a command, and exit with the status 1 after an unexpected error, and 2 after another error."""
+        words = list(sys.argv[1:] if args is None else args)
+        settings: Any = {"obj": list(words), "max_content_width": 120}
+        with (
+            _one_line_errors(traceback="--traceback" in words),
+            self.make_context("cmt-numba", words or ["--help"], **settings) as context,
+        ):
+            self.invoke(context)
+
+
+@contextmanager
+def _one_line_errors(*, traceback: bool) -> Iterator[None]:
+    try:
+        yield
+    except click.exceptions.Exit as finished:  # the help was printed
+        sys.exit(finished.exit_code)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if traceback:
+            raise
+        is_expected = isinstance(error, (*_EXPECTED, click.ClickException))
+        reason = _reason(error)
+        if not is_expected:
+            reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows the traceback"
+        print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
+        sys.exit(2 if is_expected else 1)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}".removesuffix(": ")
+    if isinstance(error, ModuleNotFoundError) and error.name in ("pandas", "pyarrow"):
+        return f"{error.name} is missing: pip install 'cmt-numba[cli]'"
+    if isinstance(error, OSError) and error.strerror:  # omit the error number
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return error.format_message() if isinstance(error, click.ClickException) else str(error)
+
+
+def command(group: click.Group, *parameters: Callable[[Any], Any]) -> Callable[[Callable[[Options], None]], Any]:
+    """Add a function to a group as a command, which receives all arguments and options as one object.
+
+    Its docstring becomes the help.
+    """
+
+    def add(function: Callable[[Options], None]) -> Callable[[Options], None]:
+        run: Any = lambda **given: function(Options(**given))  # noqa: E731
+        for parameter in reversed(parameters):
+            run = parameter(run)
+        group.command(function.__name__, help=help_of(function))(run)
+        return function
+
+    return add
+
+
+def help_of(function: Any) -> str:
+    """Return the docstring of a function, in which Click keeps the lines of code blocks."""
+    return (getdoc(function) or "").replace("```sh\n", "\b\n").replace("```", "")
+
+
+def option(flags: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
+    """Return an option. The value of an option must not look like another option, as in ``--text --model my.cmt``."""
+    return click.option(*flags.split(), help=help, metavar=metavar, callback=_checked, **settings)
+
+
+def _checked(_: Any, param: click.Parameter, value: Any) -> Any:
+    for one in value if isinstance(value, tuple) else [value]:
         if isinstance(one, str | Path) and str(one).startswith("--"):
             raise ValueError(f"{param.opts[0]} requires a value, but is followed by {one}")
     return value
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Offer the options of a command by Typer: parameters with :func:`option` as default, and fields of dataclasses."""
-    parameters: list[Parameter] = []
-    groups: dict[str, Any] = {}
-    for name, parameter in signature(command, eval_str=True).parameters.items():
-        if is_dataclass(parameter.annotation):
-            groups[name] = parameter.annotation
-            hints: Any = get_type_hints(parameter.annotation)
-            parameters += [_parameter(one.name, one, hints[one.name]) for one in fields(parameter.annotation)]
-        elif isinstance(parameter.default, Field):
-            parameters.append(_parameter(name, parameter.default, parameter.annotation))
-        else:
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def flat(**given: Any) -> None:
-        objects = {
-            name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()
-        }
-        command(**given, **objects)
-
-    flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return flat
+def command_line() -> str:
+    """Return the command line of the running command."""
+    return shlex.join(["cmt-numba", *click.get_current_context().obj])
 
 
-def _parameter(name: str, described: Field[Any], kind: Any) -> Parameter:
-    """Return a parameter of a command for an option."""
-    settings = dict(described.metadata)
-    flags = settings.pop("flags") or "--" + name.replace("_", "-")
-    annotated: Any = Annotated
-    default = Parameter.empty if described.default is MISSING else described.default
-    annotation = annotated[kind, Option(*flags.split(), **settings)]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def choice(flags: str, help: str, names: Sequence[str], **settings: Any) -> Any:
+    """Return an option whose value is one of some names."""
+    return option(flags, help, type=click.Choice(names), **settings)
 
 
-def command_line(ctx: Context) -> str:
-    """Return the command line of a running command."""
-    return shlex.join(["cmt-numba", *ctx.meta[WORDS]])
+def count(flags: str, help: str, metavar: str = "N", **settings: Any) -> Any:
+    """Return an option whose value is a positive integer."""
+    return option(flags, help, metavar, type=click.IntRange(min=1), **settings)
 
 
-_reading = partial(option, rich_help_panel="Reading options")
-_learning = partial(option, rich_help_panel="Training options")
-_model = partial(option, metavar="FILE", default=MISSING, flags="--model -m")
-_format = _reading("Format of the file (default: detected from its name or first line).")
-progress_option = option("Show a progress bar (default: only on a terminal).", flags="--progress/--no-progress")
-_batch_size = partial(option, "Maximum number of rows per batch.", "N", min=1)
-json_option = option("Write the result as JSON to a file, or to standard output (-).", "FILE")
-report_option = option("Write an HTML report with plots.", "FILE")
-seed_option = _learning("Random seed.", "N", 0, min=0)
+flag = partial(option, is_flag=True)
+number = partial(option, type=float)
+column = partial(option, metavar="COLUMN")
+file = partial(option, metavar="FILE", type=click.Path(path_type=Path))
+argument = partial(click.argument, type=click.Path(path_type=Path))
 
-Data = Annotated[
-    Path,
-    Argument(
-        metavar="DATA",
-        help="Data file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, "
-        ".jsonl, .parquet (or a folder of Parquet files) or .npz. Text files may be compressed (.gz).",
-    ),
-]
+DATA = argument("data", metavar="DATA")
+FORMAT = choice("--format", "Format of DATA (default: detected from its name or first line).", FORMATS)
+PROGRESS = option("--progress/--no-progress", "Show a progress bar (default: only on a terminal).", default=None)
+JSON = file("--json", "Write the result as JSON to a file, or to standard output (-).")
+REPORT = file("--report", "Write an HTML report with plots.")
+SEED = option("--seed", "Random seed.", "N", type=click.IntRange(min=0), default=0)
+MODEL = file("--model -m", "Model file.", required=True)
+batch_size = partial(count, "--batch-size", "Maximum number of rows per batch.")
 
-
-@dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
-    """Options for reading a data file."""
-
-    format: Format | None = _format
-    task: Task | None = _reading("Task (default: multilabel if a row has several labels or, in svmlight, none).")
-    features: int | None = _reading("Number of features of sparse data. Saves a pass over the file.", "N", min=1)
-    bits: int = _reading("Hash words and feature names into 2**BITS features.", "BITS", 18, min=1, max=30)
-    label: str | None = _reading("Label column of a table (default: 'label', or else the last column).", "COLUMN")
-    text: list[str] | None = _reading(
-        "Text column of a table; other columns are then ignored. May be repeated.", "COLUMN"
-    )
-    kind: list[str] | None = _reading(
+READING = (
+    DATA,
+    FORMAT,
+    choice("--task", "Task (default: multilabel if a row has several labels or, in svmlight, none).", TASKS),
+    count("--features", "Number of features of sparse data. Saves a pass over the file."),
+    column("--label", "Label column of a table (default: 'label', or else the last column)."),
+    column("--text", "Text column of a table; other columns are then ignored. May be repeated.", multiple=True),
+    option(
+        "--kind",
         "Kind of a table column: text, category or number (default: detected from its values). May be repeated.",
         "COLUMN=KIND",
-    )
-    ignore: list[str] | None = _reading("Column of a table to ignore. May be repeated.", "COLUMN")
-    labels: Path | None = _reading("File with labels of a scipy.sparse matrix.", "FILE")
-    progress: bool | None = progress_option
-
-    def open(self, data: Path, *, with_kinds: bool) -> Source:
-        """Open a data file. Without ``with_kinds``, tables become arrays of numbers and hashed words.
-
-        Raise ValueError if options name columns, but the format of the file has none.
-        """
-        from ..formats import ReadOptions, TableSource, open_data
-
-        if self.kind and self.text:
-            raise ValueError("--kind cannot be combined with --text; write --kind COLUMN=text instead of --text COLUMN")
-        if self.kind and not with_kinds:
-            raise ValueError("--kind cannot be combined with --streaming or --progressive; omit one of them")
-        options = ReadOptions(
-            format=self.format,
-            task=self.task,
-            n_features=self.features,
-            n_bits=self.bits,
-            label=self.label,
-            text=tuple(self.text or ()),
-            ignore=tuple(self.ignore or ()),
-            labels_file=None if self.labels is None else str(self.labels),
-            kinds=tuple(self.kind or ()) if with_kinds and not self.text else None,
-        )
-        source = open_data(data, options)
-        for name in ("label", "text", "ignore"):
-            if getattr(self, name) is not None and not isinstance(source, TableSource):
-                raise ValueError(f"--{name} names a column, but {data} has the format {source.format}; omit it")
-        return source
-
-
-@dataclass(frozen=True, kw_only=True)
-class InfoOptions(ReadingOptions):
-    """Options of ``cmt-numba info``."""
-
-    json: bool = option("Print JSON.", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingOptions(ReadingOptions):
-    """Options for reading a data file and training a classifier on it."""
-
-    passes: int | None = _learning("Maximum number of training passes (default: depends on the loss).", "N", min=1)
-    set: list[str] | None = _learning(
-        "Another parameter of CMTClassifier or CMTMultilabelClassifier, such as aggressiveness=0.3. May be repeated.",
-        "NAME=VALUE",
-    )
-    jobs: int = _learning("Number of threads. -1 uses all processors.", "N", 1)
-    seed: int = seed_option
-
-    def estimator(self, options: ReadOptions, *, streaming: bool = False, keys: TextKeys | None = None) -> Any:
-        """Return an unfitted estimator for data that is read with ``options``.
-
-        Texts without ``keys`` get a TextClassifier. Tables with numbers or categories get the logistic loss: their
-        classes overlap more than classes of texts.
-        """
-        from .. import CMTClassifier, CMTMultilabelClassifier
-        from ..text import TextClassifier
-
-        if options.as_text and keys is None:
-            for name in ("passes", "set"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"--{name} cannot be combined with --text; omit it, or use fit --keys")
-            return TextClassifier(random_state=self.seed)
-        estimator: Any = CMTMultilabelClassifier()
-        if options.task != "multilabel":
-            mixed = any(not column.endswith("=text") for column in options.kinds or ())
-            estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
-        estimator.set_params(store_examples=not streaming, n_jobs=self.jobs, random_state=self.seed)
-        if self.passes is not None:
-            estimator.set_params(n_head_passes=self.passes)
-        known = estimator.get_params()
-        for setting in self.set or []:
-            name, equals, text = setting.partition("=")
-            if name not in known or not equals:
-                raise ValueError(f"--set must be NAME=VALUE, got {setting!r}, NAME one of {', '.join(sorted(known))}")
-            estimator.set_params(**{name: _value(text)})
-        return estimator
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitOptions(TrainingOptions):
-    """Options of ``cmt-numba fit``."""
-
-    model: Path = _model("Model file to write.")
-    keys: TextKeys | None = _reading(
-        "Features of the text columns, which are saved in the model: tf-idf of words or characters, BM25, or subword "
-        "vectors (default: a text classifier without such features).",
-    )
-    streaming: bool = option("Train in batches, for a file larger than memory.", default=False)
-    batch_size: int = _batch_size(default=10_000)
-    holdout: float | None = option(
-        "Fraction of rows on which to test a preliminary model (default: 0.1). The saved model learns all rows. "
-        "0 skips the test.",
-        "SHARE",
-        min=0.0,
-        max=0.5,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(TrainingOptions):
-    """Options of ``cmt-numba evaluate``."""
-
-    test: Path | None = option("Data file with test rows.", "FILE")
-    test_labels: Path | None = option("File with the labels of the test rows in a scipy.sparse matrix.", "FILE")
-    progressive: bool = option(
-        "Either predict each row before learning it, in one pass over the file, or train on some rows and test on the "
-        "other rows.",
-        default=False,
-        flags="--progressive/--batch",
-    )
-    seeds: int = option("Number of --batch runs, with different seeds.", "N", 3, min=1)
-    ray: str | None = option(
-        "Run --batch on Ray: the address of a cluster, or local for this machine.", "ADDRESS|local"
-    )
-    holdout: float = option("Fraction of rows to test on, without --test.", "SHARE", 0.2)
-    batch_size: int = _batch_size(default=1000)
-    without: list[RivalName] | None = option(
-        f"Rival to omit from the --batch comparison: {', '.join(RivalName)}. May be repeated.", "RIVAL"
-    )
-    json: Path | None = json_option
-    report: Path | None = report_option
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Options for reading a data file for a model."""
-
-    model: Path = _model("Model file.")
-    format: Format | None = _format
-    progress: bool | None = progress_option
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateOptions(ModelOptions):
-    """Options of ``cmt-numba update``."""
-
-    batch_size: int = _batch_size(default=10_000)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionOptions(ModelOptions):
-    """Options for predicting the rows of a data file."""
-
-    output: Path = option("Output file, or - for standard output.", "FILE", Path("-"), flags="--output -o")
-    batch_size: int = _batch_size(default=1000)
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueryOptions(PredictionOptions):
-    """Options of ``cmt-numba query``."""
-
-    k: int | None = option(
-        "Number of labels per row (default: one class, or all predicted labels).", "K", flags="-k", min=1
-    )
-    json: bool = option("Write one JSON object per row.", default=False)
-    csv: bool = option("Write a CSV table: row, rank, label and score.", default=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions(PredictionOptions):
-    """Options of ``cmt-numba predict``."""
-
-    probabilities: bool = option("Add the class's probability, after a tab.", default=False)
-    reject_below: float | None = option(
-        "Write an empty class (-1 among numbers) if its probability is lower, because the row may belong to none of "
-        "the classes.",
-        "P",
-        min=0.0,
-        max=1.0,
-    )
-    explain: bool = option("Add the features that support the class, after a tab.", default=False)
+        multiple=True,
+    ),
+    column("--ignore", "Column of a table to ignore. May be repeated.", multiple=True),
+    option(
+        "--bits",
+        "Hash the words of text columns into 2**BITS features, if DATA is read in batches.",
+        "BITS",
+        type=click.IntRange(1, 30),
+        default=18,
+    ),
+    file("--labels", "File with labels of a scipy.sparse matrix."),
+    PROGRESS,
+)
+TRAINING = (
+    *READING,
+    count("--passes", "Maximum number of training passes (default: depends on the loss)."),
+    option("--set", "Another parameter, such as aggressiveness=0.3. May be repeated.", "NAME=VALUE", multiple=True),
+    option("--jobs", "Number of threads. -1 uses all processors.", "N", type=int, default=1),
+    SEED,
+)
+APPLYING = (
+    DATA,
+    MODEL,
+    FORMAT,
+    PROGRESS,
+    file("--output -o", "Output file, or - for standard output.", default=Path("-")),
+    batch_size(default=1000),
+)

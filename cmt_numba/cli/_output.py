@@ -1,6 +1,4 @@
-"""Output files, tables and progress bars, and escaping of control characters in output."""
-
-from __future__ import annotations
+"""Output files and tables, and escaping of control characters in output."""
 
 import errno
 import json
@@ -8,18 +6,14 @@ import os
 import stat
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from .._display import ResultTable
 from .._version import MAGIC, __version__
-
-if TYPE_CHECKING:
-    from ..formats import Batch, ReadOptions, Source
 
 _STANDARD_OUTPUT = Path("-")
 _ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories of control characters, surrogates and line separators
@@ -115,47 +109,6 @@ def show_table(table: ResultTable, *, err: bool = False) -> None:
 def print_note(text: str) -> None:
     """Print a line to standard error."""
     print(printable(text), file=sys.stderr)
-
-
-@contextmanager
-def _progress_bar(source: Source, name: str, progress: bool | None, *, leave: bool = False) -> Iterator[Any]:
-    """Show the position in a file while it is read; by default only on a terminal."""
-    from tqdm import tqdm
-
-    hidden = None if progress is None else not progress  # with None, tqdm shows the bar only on a terminal
-    options: Any = {"unit": "B", "unit_scale": True, "disable": hidden, "leave": leave, "file": sys.stderr}
-    with tqdm(total=source.extent, desc=name, **options) as bar:
-        source.watch = lambda position: bar.update(position - bar.n)
-        yield bar
-
-
-def scan(source: Source, progress: bool | None) -> ReadOptions:
-    """Resolve the options of a source, with a progress bar, and return them."""
-    with _progress_bar(source, "scanning", progress):
-        return source.resolved()
-
-
-def read_all(source: Source, progress: bool | None) -> Batch:
-    """Read all rows of a source, with a progress bar, and return them."""
-    with _progress_bar(source, "reading", progress):
-        return source.read()
-
-
-def read_batches(
-    source: Source,
-    size: int | Callable[[int], int],
-    name: str,
-    progress: bool | None,
-    measures: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[Batch]:
-    """Yield batches of rows, with a progress bar that also shows ``measures``, which the caller may change."""
-    n_rows = 0
-    with _progress_bar(source, name, progress, leave=True) as bar:
-        for batch in source.batches(size):
-            yield batch
-            n_rows += batch.X.shape[0]
-            speed = n_rows / max(bar.format_dict["elapsed"], 1e-9)
-            bar.set_postfix({**measures, "rows": f"{n_rows:,}", "rows/s": f"{speed:,.0f}"})
 
 
 def write_result(contents: dict[str, Any], tables: Iterable[ResultTable], json_file: Path | None) -> None:

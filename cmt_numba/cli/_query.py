@@ -4,19 +4,19 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from .._kernels import NONE
 from .._words import words_of
-from ..formats import Source, features_of, open_data
+from ..formats import Source, TableSource, open_data
 from ..text import TextExplanation
+from ._data import read_batches, scan
 from ._features import texts_of
 from ._models import Model, load_model, save_model
-from ._options import ModelOptions, PredictionOptions, PredictOptions, UpdateOptions
-from ._output import check_files, open_output, print_note, printable, read_batches, scan, to_json_text
+from ._options import Options
+from ._output import check_files, open_output, print_note, printable, to_json_text
 
 
 class Answer(NamedTuple):
@@ -30,13 +30,13 @@ class Answer(NamedTuple):
 class ModelRows:
     """The rows of a file, as features for a model. Counts the words that the model does not know."""
 
-    def __init__(self, model: Model, source: Source, options: PredictionOptions) -> None:
+    def __init__(self, model: Model, source: Source, given: Options) -> None:
         self.model = model
-        self._source, self._options = source, options
+        self._source, self._given = source, given
         self._n_words = self._n_unknown = 0
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in read_batches(self._source, self._options.batch_size, "predicting", self._options.progress):
+        for batch in read_batches(self._source, self._given.batch_size, "predicting", self._given.progress):
             for text in texts_of(batch.X, self.model.options) or ():
                 words = words_of(text)
                 self._n_words += len(words)
@@ -48,39 +48,40 @@ class ModelRows:
 
 
 @contextmanager
-def open_rows(data: Path, options: PredictionOptions) -> Iterator[tuple[ModelRows, TextIO]]:
+def open_rows(given: Options) -> Iterator[tuple[ModelRows, TextIO]]:
     """Load a model, open its data and output files, and yield the rows and the output file."""
-    check_files(inputs=(data, options.model), outputs=(options.output,))
-    model = load_model(options.model)
-    source = _source_for(model, data, options, with_labels=False)
-    scan(source, options.progress)
-    with open_output(options.output) as file:
-        yield ModelRows(model, source, options), file
+    check_files(inputs=(given.data, given.model), outputs=(given.output,))
+    model = load_model(given.model)
+    source = _source_for(model, given, with_labels=False)
+    scan(source, given.progress)
+    with open_output(given.output) as file:
+        yield ModelRows(model, source, given), file
 
 
-def _source_for(model: Model, data: Path, given: ModelOptions, *, with_labels: bool) -> Source:
+def _source_for(model: Model, given: Options, *, with_labels: bool) -> Source:
     """Open a data file with the options of a model's training data."""
-    found = open_data(data, format=given.format).format
-    if features_of(replace(model.options, format=found)) != features_of(model.options):
-        names = ", ".join(map(repr, (model.options.columns or ())[:5]))
-        required = f"columns {names} of {model.options.format}" if names else model.options.format
-        raise ValueError(f"the model {given.model} requires {required}, but {data} has the format {found}")
-    kinds = model.options.kinds or None  # without kinds, the features are numbers
-    options = replace(model.options, format=found, kinds=kinds, with_labels=with_labels, labels_file=None)
-    return open_data(data, options)
+    known = model.options
+    found = open_data(given.data, format=given.format)
+    if (known.kinds or known.text) and not isinstance(found, TableSource):
+        names = ", ".join(map(repr, (known.columns or ())[:5]))
+        required = f"columns {names} of {known.format}"
+        raise ValueError(f"the model {given.model} requires {required}, but {given.data} has the format {found.format}")
+    # Without kinds, the features are numbers.
+    options = replace(known, format=found.format, kinds=known.kinds or None, with_labels=with_labels, labels_file=None)
+    return open_data(given.data, options)
 
 
-def learn_more(data: Path, options: UpdateOptions) -> int:
+def learn_more(given: Options) -> int:
     """Train a model further on the rows of a data file, save it, and return the number of rows."""
-    check_files(inputs=(data,), outputs=(options.model,))
-    model = load_model(options.model)
-    source = _source_for(model, data, options, with_labels=True)
-    reading = replace(model.options, label_names=scan(source, options.progress).label_names)
+    check_files(inputs=(given.data,), outputs=(given.model,))
+    model = load_model(given.model)
+    source = _source_for(model, given, with_labels=True)
+    reading = replace(model.options, label_names=scan(source, given.progress).label_names)
     n_rows = 0
-    for batch in read_batches(source, options.batch_size, "learning", options.progress):
+    for batch in read_batches(source, given.batch_size, "learning", given.progress):
         model = model.train_further(batch, reading)
         n_rows += batch.X.shape[0]
-    save_model(options.model, model)
+    save_model(given.model, model)
     return n_rows
 
 
@@ -113,17 +114,17 @@ def write_labels(rows: ModelRows, file: TextIO) -> None:
         file.writelines(f"{printable(line)}\n" for line in lines)
 
 
-def write_classes(rows: ModelRows, file: TextIO, options: PredictOptions) -> None:
+def write_classes(rows: ModelRows, file: TextIO, given: Options) -> None:
     """Write each row's class, empty or -1 if rejected, and after tabs its probability and the features that decided."""
     model = rows.model
     if model.options.task == "multilabel":
         raise ValueError("--probabilities, --reject-below and --explain require a model with one class per row")
-    names = None if model.vectorizer is None else model.vectorizer.get_feature_names_out()
+    names = None if model.features is None else model.features.get_feature_names_out()
     for X in rows:
-        parts: list[list[Any]] = [model.estimator.predict(X, reject_below=options.reject_below).tolist()]
-        if options.probabilities:
+        parts: list[list[Any]] = [model.estimator.predict(X, reject_below=given.reject_below).tolist()]
+        if given.probabilities:
             parts.append([f"{chance:.4f}" for chance in model.estimator.predict_proba(X).max(axis=1)])
-        if options.explain:
+        if given.explain:
             parts.append([_reasons(explanation, names) for explanation in model.estimator.explain(X)])
         file.writelines("\t".join(map(printable, row)) + "\n" for row in zip(*parts, strict=True))
 

@@ -1,61 +1,58 @@
 """Training and evaluation of a classifier on data files."""
 
+import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from .. import evaluation
+from sklearn.model_selection import train_test_split
+
+from .. import CMTClassifier, CMTMultilabelClassifier, evaluation
 from ..formats import Batch, ReadOptions, Source, open_data
-from ._data import show_kinds
-from ._features import texts_of, to_features
-from ._models import Model, held_out_pairs, learn, save_model
-from ._options import EvaluateOptions, FitOptions, TrainingOptions
-from ._output import read_all, read_batches, scan
+from ..text import TextClassifier
+from ._data import open_source, read_all, read_batches, scan, show_kinds
+from ._features import has_texts, texts_of, to_features
+from ._models import Model, distinct_words, save_model
+from ._options import Options
+
+_FEWEST_HELD_OUT = 10
+_SHOWN = {
+    "error": "error on held-out rows",
+    "constant_accuracy": "error of always predicting the most frequent class",
+    "precision@1": "precision of the best label on held-out rows",
+    "f1_samples": "mean F1 of held-out rows",
+}
 
 
-def _open(data: Path, given: TrainingOptions) -> Source:
-    """Open a data file, resolve its options, and print the kinds of its columns. Texts with one class stay texts."""
-    source = given.open(data, with_kinds=True)
-    known = scan(source, given.progress)
-    show_kinds(known)
-    has_keys = isinstance(given, FitOptions) and given.keys is not None
-    if given.text and (has_keys or known.task == "multiclass"):
-        source = open_data(data, replace(known, as_text=True, n_features=None))
-    return source
-
-
-def fit(data: Path, given: FitOptions) -> list[tuple[str, Any]]:
+def fit(given: Options) -> list[tuple[str, Any]]:
     """Train a model on all rows, save it, and return its properties by name."""
-    source = _open(data, given)
+    source = _open(given)
     options = source.resolved()
-    given.estimator(options, keys=given.keys)  # checks the options
+    new_estimator(given, options)  # checks the options
     rows = read_all(source, given.progress)
-    learn_rows = partial(learn, given, options)
-    share = 0.1 if given.holdout is None else given.holdout
-    quality = held_out_pairs(learn_rows, rows, share, given.seed) if share > 0 else []
-    made = learn_rows(rows, progress=_shows_progress(given.progress))
-    save_model(given.model, made)
-    return [("classes", int(made.estimator.classes_.size)), *quality]
+    quality = _held_out_pairs(given, options, rows)
+    model = _learn(given, options, rows, verbose=_shows_progress(given))
+    save_model(given.model, model)
+    return [("classes", int(model.estimator.classes_.size)), *quality]
 
 
-def fit_in_batches(data: Path, given: FitOptions) -> list[tuple[str, Any]]:
+def fit_in_batches(given: Options) -> list[tuple[str, Any]]:
     """Train a model in one pass over the file, save it, and return its properties by name."""
-    source = given.open(data, with_kinds=False)
+    source = open_source(given, in_batches=True)
     options = scan(source, given.progress)
-    estimator = given.estimator(options, streaming=True)
+    estimator = new_estimator(given, options, store_examples=False)
     for batch in read_batches(source, given.batch_size, "learning", given.progress):
         estimator.partial_fit(batch.X, batch.y)
     save_model(given.model, Model(estimator, options))
     return [("classes", int(estimator.classes_.size))]
 
 
-def evaluate_progressively(data: Path, given: EvaluateOptions) -> evaluation.ProgressiveResult:
+def evaluate_progressively(given: Options) -> evaluation.ProgressiveResult:
     """Predict each row before learning it, in one pass over the file."""
-    source = given.open(data, with_kinds=False)
-    estimator = given.estimator(scan(source, given.progress), streaming=True)
+    source = open_source(given, in_batches=True)
+    estimator = new_estimator(given, scan(source, given.progress), store_examples=False)
     measures: dict[str, str] = {}
 
     def pairs() -> Iterator[tuple[Any, Any]]:
@@ -70,39 +67,20 @@ def evaluate_progressively(data: Path, given: EvaluateOptions) -> evaluation.Pro
     return evaluation.progressive_validation(estimator, pairs(), callback=show)
 
 
-def evaluate_on_held_out_rows(data: Path, given: EvaluateOptions) -> evaluation.BatchResult:
-    """Train on a random part of the rows and test on the others, for each seed."""
-    source = _open(data, given)
+def evaluate_in_batches(given: Options) -> evaluation.BatchResult:
+    """Train on a file and test on another one or, by default, on a random part of the rows, for each seed."""
+    source = _open(given)
     options = source.resolved()
-    estimator = given.estimator(options)
-    return _evaluated(estimator, read_all(source, given.progress), None, options, given)
-
-
-def evaluate_on_test_file(data: Path, test: Path, given: EvaluateOptions) -> evaluation.BatchResult:
-    """Train on a file and test on another, for each seed."""
-    source = _open(data, given)
-    options = source.resolved()
-    estimator = given.estimator(options)
-    labels_file = None if given.test_labels is None else str(given.test_labels)
-    alike = replace(options, format=given.format, n_features=given.features, labels_file=labels_file)
-    tested = open_data(test, alike)
-    width = tested.resolved().n_features
-    if width is not None and options.n_features is not None:  # the wider file decides
-        width = max(width, options.n_features)
-        source = open_data(data, replace(options, n_features=width))
-        tested = open_data(test, replace(alike, n_features=width))
-    train = read_all(source, given.progress)
-    return _evaluated(estimator, train, read_all(tested, given.progress), options, given)
-
-
-def _evaluated(
-    estimator: Any, train: Batch, test: Batch | None, options: ReadOptions, given: EvaluateOptions
-) -> evaluation.BatchResult:
-    texts = texts_of(train.X, options)
+    estimator = new_estimator(given, options)
+    if given.test is None:
+        train, test = read_all(source, given.progress), None
+    else:
+        train, test = _read_both(given, source)
     X, features = to_features(train.X, options)
     examples = [X, train.y]
     if test is not None:
         examples += [test.X if features is None else features.transform(test.X), test.y]
+    texts = texts_of(train.X, options)
     applicable = [name for name in evaluation.RIVALS if name != "bm25" or texts is not None]
     evaluated = evaluation.batch_evaluation if given.ray is None else partial(_on_ray, given.ray)
     return evaluated(
@@ -110,12 +88,102 @@ def _evaluated(
         *examples,
         holdout=given.holdout,
         seeds=range(given.seed, given.seed + given.seeds),
-        rivals=[name for name in applicable if name not in (given.without or ())],
+        rivals=[name for name in applicable if name not in given.without],
         texts=texts,
         texts_test=None if test is None else texts_of(test.X, options),
         details=True,
-        progress=_shows_progress(given.progress),
+        progress=_shows_progress(given),
     )
+
+
+def _open(given: Options) -> Source:
+    """Open a data file, resolve its options, and print the kinds of its columns.
+
+    Rows of texts with several labels become frames, whose texts become tf-idf vectors.
+    """
+    source = open_source(given, in_batches=False)
+    options = scan(source, given.progress)
+    if has_texts(options) and options.task == "multilabel":
+        kinds = tuple(f"{name}=text" for name in options.text)
+        return open_data(given.data, replace(options, text=(), kinds=kinds))
+    if options.kinds:
+        show_kinds(options)
+    return source
+
+
+def _read_both(given: Options, source: Source) -> tuple[Batch, Batch]:
+    """Read the training file and the test file. Both get the number of features of the wider one."""
+    options = source.resolved()
+    labels_file = None if given.test_labels is None else str(given.test_labels)
+    alike = replace(options, format=given.format, n_features=given.features, labels_file=labels_file)
+    tested = open_data(given.test, alike)
+    width = tested.resolved().n_features
+    if width is not None and options.n_features is not None:
+        width = max(width, options.n_features)
+        source = open_data(given.data, replace(options, n_features=width))
+        tested = open_data(given.test, replace(alike, n_features=width))
+    return read_all(source, given.progress), read_all(tested, given.progress)
+
+
+def new_estimator(given: Options, options: ReadOptions, *, store_examples: bool = True) -> Any:
+    """Return an unfitted estimator for data that is read with ``options``.
+
+    Tables with numbers or categories get the logistic loss: their classes overlap more than classes of texts.
+    """
+    if has_texts(options):
+        for name in ("passes", "set"):
+            if getattr(given, name):
+                raise ValueError(f"--{name} cannot be combined with --text; omit it")
+        return TextClassifier(random_state=given.seed)
+    estimator: Any = CMTMultilabelClassifier()
+    if options.task != "multilabel":
+        mixed = any(not column.endswith("=text") for column in options.kinds or ())
+        estimator = CMTClassifier(loss="logistic") if mixed else CMTClassifier()
+    estimator.set_params(store_examples=store_examples, n_jobs=given.jobs, random_state=given.seed)
+    if given.passes is not None:
+        estimator.set_params(n_head_passes=given.passes)
+    known = estimator.get_params()
+    for setting in given.set:
+        name, equals, text = setting.partition("=")
+        if name not in known or not equals:
+            raise ValueError(f"--set must be NAME=VALUE, got {setting!r}, NAME one of {', '.join(sorted(known))}")
+        estimator.set_params(**{name: _value(text)})
+    return estimator
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def _learn(given: Options, options: ReadOptions, rows: Batch, *, verbose: bool = False) -> Model:
+    """Train an estimator and, if needed, a conversion to features, on rows that are read with ``options``."""
+    estimator = new_estimator(given, options)
+    X, features = to_features(rows.X, options)
+    if hasattr(estimator, "verbose"):
+        estimator.set_params(verbose=verbose)
+    estimator.fit(X, rows.y)
+    if hasattr(estimator, "verbose"):
+        estimator.set_params(verbose=False)  # the saved model must not depend on the terminal
+    return Model(estimator, options, features, distinct_words(rows.X, options))
+
+
+def _held_out_pairs(given: Options, options: ReadOptions, rows: Batch) -> list[tuple[str, Any]]:
+    """Train a model on some rows; return its metrics on the rest by name, or an empty list for too few rows."""
+    size = 0.1 if given.holdout is None else given.holdout
+    if round(size * rows.X.shape[0]) < _FEWEST_HELD_OUT:
+        return []
+    X, X_held, y, y_held = train_test_split(rows.X, rows.y, test_size=size, random_state=given.seed)
+    model = _learn(given, options, Batch(X, y))
+    X_held = model.rows(X_held)
+    task = options.task or "multiclass"
+    found = evaluation.held_out_metrics(task, model.estimator, X_held, y_held, model.estimator.predict(X_held), y)
+    if "constant_accuracy" in found:
+        found["constant_accuracy"] = 1.0 - found["constant_accuracy"]  # as an error, like the model's result
+    names = [name for name in _SHOWN if name in found]
+    return [("held-out rows", y_held.shape[0]), *((_SHOWN[name], f"{found[name]:.4f}") for name in names)]
 
 
 def _on_ray(address: str, estimator: Any, *examples: Any, **options: Any) -> evaluation.BatchResult:
@@ -124,5 +192,5 @@ def _on_ray(address: str, estimator: Any, *examples: Any, **options: Any) -> eva
     return evaluate({"": estimator}, *examples, address=address, **options)[""]
 
 
-def _shows_progress(progress: bool | None) -> bool:
-    return sys.stderr.isatty() if progress is None else progress
+def _shows_progress(given: Options) -> bool:
+    return sys.stderr.isatty() if given.progress is None else given.progress

@@ -1,8 +1,8 @@
-"""Readers for files with one row per line, which scikit-learn parses: svmlight and Extreme Classification Repository."""
+"""Readers for lines of labels and features, which scikit-learn parses: svmlight and Extreme Classification."""
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from itertools import chain
@@ -16,6 +16,7 @@ from ._labels import END_OF_CLASSES, MAX_LABELS, check_labels, indicator
 from ._source import Batch, ReadOptions, Source
 
 _MOST_FEATURES = 2**31 - 1  # the limit of kernels, repeated here because importing kernels imports Numba
+_Parser = Callable[[Sequence[bytes], ReadOptions, int], tuple[Any, Any]]
 _NO_FEATURES = b"0:0\n"  # instead of a blank line, which scikit-learn skips
 
 
@@ -44,48 +45,11 @@ class SvmlightSource(Source):
         task = options.task or ("multilabel" if several else "multiclass")
         return replace(options, n_features=options.n_features or min(last + 1, _MOST_FEATURES), task=task)
 
-    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield the lines of the file in blocks, each with the number of its first line, from 1."""
-        with self._open() as file:
-            number = 1
-            while lines := file.readlines(self.block_bytes):
-                yield number, lines
-                number += len(lines)
-
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        yield from self._parsed_blocks(options, 0, MAX_LABELS)
-
-    def _parsed_blocks(self, options: ReadOptions, n_labels: int, max_labels: int) -> Iterator[Batch]:
-        """Yield parsed blocks, whose indicator matrices of labels have at least ``n_labels`` columns."""
-        for number, lines in self._blocks():
-            try:
-                X, y = self._parsed(lines, options, max_labels)
-            except ValueError:
-                raise self._error(number, lines, options, max_labels) from None
-            if options.task == "multilabel" and y is not None:
-                y = indicator(y, n_labels)
-                n_labels = y.shape[1]
-            yield Batch(X, y)
-
-    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
-        """Return the rows, and their classes or lists of labels. Raise ValueError if a line is invalid."""
-        return _parsed(lines, options, max_labels)
-
-    def _error(self, number: int, lines: list[bytes], options: ReadOptions, max_labels: int) -> FormatError:
-        """Return an error that names the first invalid line. ``number`` is that of the first line."""
-
-        def fault(lines: Sequence[bytes]) -> str:
-            try:
-                self._parsed(lines, options, max_labels)
-            except ValueError as error:
-                return str(error)
-            return ""
-
-        place = bisect_left(range(len(lines)), True, key=lambda i: fault(lines[: i + 1]) != "")
-        return FormatError(self.path, fault([lines[place]]), line=number + place)
+        yield from _parsed_blocks(self, self._blocks(), _parsed, options, 0, MAX_LABELS)
 
 
-class ExtremeSource(SvmlightSource):
+class ExtremeSource(Source):
     """A file of the Extreme Classification Repository.
 
     The header line is ``rows features labels``. Each other line has the form ``label,label,... feature:value ...``,
@@ -114,10 +78,10 @@ class ExtremeSource(SvmlightSource):
             raise FormatError(self.path, reason, line=1)
         return n_rows, n_features, n_labels
 
-    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield the lines after the header, the first line that is not blank."""
+    def _rows(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield blocks of the lines after the header, the first line that is not blank."""
         in_rows = False
-        for number, lines in super()._blocks():
+        for number, lines in self._blocks():
             start = 0
             if not in_rows:
                 start = next((i for i, line in enumerate(lines, 1) if line.strip()), len(lines))
@@ -127,27 +91,59 @@ class ExtremeSource(SvmlightSource):
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         n_rows, _, n_labels = self._header()
         n_seen = 0
-        for chunk in self._parsed_blocks(options, n_labels, n_labels):
+        for chunk in _parsed_blocks(self, self._rows(), _parsed_in_any_order, options, n_labels, n_labels):
             n_seen += chunk.X.shape[0]
             yield chunk
         if n_seen != n_rows:
             raise FormatError(self.path, f"has {n_seen} rows, but its header states {n_rows}; use a complete copy")
 
-    def _parsed(self, lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
+
+def _parsed_blocks(
+    source: Source, blocks: Iterable[Any], parse: _Parser, options: ReadOptions, n_labels: int, max_labels: int
+) -> Iterator[Batch]:
+    """Yield parsed blocks, whose indicator matrices of labels have at least ``n_labels`` columns."""
+    for number, lines in blocks:
         try:
-            return _parsed(lines, options, max_labels)
+            X, y = parse(lines, options, max_labels)
         except ValueError:
-            return _parsed(list(map(_with_sorted_features, lines)), options, max_labels)
+            place, reason = _first_fault(lines, lambda lines: parse(lines, options, max_labels))
+            raise FormatError(source.path, reason, line=number + place) from None
+        if options.task == "multilabel" and y is not None:
+            y = indicator(y, n_labels)
+            n_labels = y.shape[1]
+        yield Batch(X, y)
+
+
+def _first_fault(lines: Sequence[bytes], parse: Callable[[Sequence[bytes]], Any]) -> tuple[int, str]:
+    """Return the place of the first invalid line, and what is wrong."""
+
+    def fault(lines: Sequence[bytes]) -> str:
+        try:
+            parse(lines)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    place = bisect_left(range(len(lines)), True, key=lambda i: fault(lines[: i + 1]) != "")
+    return place, fault([lines[place]])
+
+
+def _parsed_in_any_order(lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
+    try:
+        return _parsed(lines, options, max_labels)
+    except ValueError:
+        return _parsed(list(map(_with_sorted_features, lines)), options, max_labels)
 
 
 def _with_sorted_features(line: bytes) -> bytes:
-    def feature(word: bytes) -> int:
+    def feature(word: Any) -> int:
         return int(word.partition(b":")[0]) if b":" in word else -1
 
     return b" ".join(sorted(line.split(), key=feature)) + b"\n"
 
 
 def _parsed(lines: Sequence[bytes], options: ReadOptions, max_labels: int) -> tuple[Any, Any]:
+    """Return the rows, and their classes or lists of labels. Raise ValueError if a line is invalid."""
     from sklearn.datasets import load_svmlight_file  # slow to import
 
     several = options.task == "multilabel" or not options.with_labels

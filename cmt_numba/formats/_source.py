@@ -104,6 +104,14 @@ class Source(ABC):
     def _open(self) -> Any:
         return open_text(self.path, self.watch)
 
+    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the lines of the file in blocks, each with the number of its first line, from 1."""
+        with self._open() as file:
+            number = 1
+            while lines := file.readlines(self.block_bytes):
+                yield number, lines
+                number += len(lines)
+
     def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
         """Yield the rows in order. At most one batch and one chunk are in memory.
 

@@ -9,9 +9,8 @@ from .._feedback import ExplainedResult, LearnedSummary
 from ..evaluation import BatchResult, ProgressiveResult
 from . import _figures
 from ._bandit import bandit_tables, intervals_of, write_bandit_report
-from ._figures import FIRST, Drawing, drawing
-from ._page import require_libraries, write_page
-from ._tables import MEASURES, result_tables
+from ._page import write_page
+from ._tables import headline_of, result_tables
 
 __all__ = ["write_bandit_report", "write_report"]
 
@@ -41,51 +40,31 @@ def write_report(
     explained : list of ExplainedResult, optional
         The return value of ``explain`` of the memory, to show with a LearnedSummary.
     """
-    require_libraries()
     if isinstance(result, LearnedSummary):
-        _write_learned_report(path, result, explained, title or "Learned from rewards", command)
-        return
-    write_page(
-        path,
-        title=title or "Evaluation",
-        kind=_kind(result),
-        headline=_headline(result),
-        figures=_drawings(result),
-        tables=result_tables(result),
-        command=command,
-    )
+        page = _learned_page(result, explained)
+    elif isinstance(result, ProgressiveResult):
+        page = {
+            "title": "Evaluation",
+            "kind": f"Progressive validation, {result.task}: each example is predicted before it is learned.",
+            "headline": headline_of(result),
+            "figures": [_figures.learning_curve, *([_figures.error_by_shots] if result.by_shots else [])],
+            "tables": result_tables(result),
+        }
+    else:
+        n_runs = len(result.per_seed)
+        runs = "one run" if n_runs == 1 else f"means over {n_runs} runs with different seeds"
+        page = {
+            "title": "Evaluation",
+            "kind": f"Batch evaluation, {result.task}, on held-out examples; {runs}.",
+            "headline": headline_of(result),
+            "figures": [_figures.calibration] if result.calibration else [],
+            "tables": result_tables(result),
+        }
+    page["title"] = title or page["title"]
+    write_page(path, result, command=command, **page)
 
 
-def _kind(result: ProgressiveResult | BatchResult) -> str:
-    if isinstance(result, ProgressiveResult):
-        return f"Progressive validation, {result.task}: each example is predicted before it is learned."
-    runs = "one run" if len(result.per_seed) == 1 else f"means over {len(result.per_seed)} runs with different seeds"
-    return f"Batch evaluation, {result.task}, on held-out examples; {runs}."
-
-
-def _headline(result: ProgressiveResult | BatchResult) -> str:
-    metrics: dict[str, Any] = result.metrics
-    name, value = next(iter(metrics.items()))
-    value, n = (value[0], result.n_test) if isinstance(result, BatchResult) else (value, result.n_examples)
-    measure = MEASURES.get(name, name)
-    measure = measure[:1].upper() + measure[1:]
-    return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds per query."
-
-
-def _drawings(result: ProgressiveResult | BatchResult) -> list[Drawing]:
-    if isinstance(result, ProgressiveResult):
-        return [_figures.learning_curve(result), *([_figures.error_by_shots(result)] if result.by_shots else [])]
-    return [_figures.calibration(result.calibration)] if result.calibration else []
-
-
-def _write_learned_report(
-    path: str | PathLike[str],
-    learned: LearnedSummary,
-    explained: Sequence[ExplainedResult],
-    title: str,
-    command: str | None,
-) -> None:
-    """Write what a memory has learned from rewards as an HTML page, with the results of a query."""
+def _learned_page(learned: LearnedSummary, explained: Sequence[ExplainedResult]) -> dict[str, Any]:
     low, high = learned.interval
     weights = [[part.name, f"{part.weight:.3f}"] for part in learned.parts]
     tables = [ResultTable("Weights of the parts of a score", weights)]
@@ -96,26 +75,12 @@ def _write_learned_report(
             for result in explained
         ]
         tables.append(ResultTable("Results of a query", rows, ["memory", "score", *names]))
-    write_page(
-        path,
-        title=title,
-        kind="The parts of the scores of memories, weighted by how well they have predicted rewards.",
-        headline=f"The first result earns {learned.gain:+.3f} more reward than the most similar memory ({low:+.3f} to "
-        f"{high:+.3f}, {learned.n_rewards:.0f} queries with rewards). The model ranks {learned.share:.0%} of queries: "
-        f"{learned.reason}.",
-        figures=[_weights(learned)],
-        tables=tables,
-        command=command,
-    )
-
-
-def _weights(learned: LearnedSummary) -> Drawing:
-    parts = [part for part in learned.parts if part.name != "constant"]
-
-    def draw(axes: Any) -> None:
-        axes.barh([part.name for part in parts], [part.weight for part in parts], color=FIRST)
-        axes.invert_yaxis()
-        axes.set(xlabel="weight")
-
-    caption = "The weight of each part in the expected reward."
-    return drawing("weights", "Weights of the parts", caption, draw)
+    return {
+        "title": "Learned from rewards",
+        "kind": "The parts of the scores of memories, weighted by how well they have predicted rewards.",
+        "headline": f"The first result earns {learned.gain:+.3f} more reward than the most similar memory ({low:+.3f} "
+        f"to {high:+.3f}, {learned.n_rewards:.0f} queries with rewards). The model ranks {learned.share:.0%} of "
+        f"queries: {learned.reason}.",
+        "figures": [_figures.weights_of_parts],
+        "tables": tables,
+    }

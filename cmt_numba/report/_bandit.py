@@ -1,5 +1,6 @@
 """Reports of off-policy evaluations."""
 
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from .._display import ResultTable
 from ..bandits.evaluation import Evaluation, PolicyComparison
 from ._figures import FIRST, SECOND, Drawing, drawing
-from ._page import require_libraries, write_page
+from ._page import write_page
 
 
 def intervals_of(
@@ -72,21 +73,21 @@ def write_bandit_report(
         name = next(iter(result.evaluations))
         raise TypeError(f"result must be the evaluation of one policy, but it contains several: pass result[{name!r}]")
     rows = intervals_of(result, interval, confidence, random_state)
-    require_libraries()
     best = next((row for row in rows if row["estimator"] == "snips"), rows[0])
     write_page(
         path,
+        result,
         title=title,
         kind="Off-policy evaluation: the mean reward of a policy, estimated from the log of another policy.",
         headline=f"Mean reward {best['value']:.4f} ({best['low']:.4f} to {best['high']:.4f}, {best['estimator']}); "
         f"the mean reward of the log is {result.logged:.4f}.",
-        figures=[_estimates(result, rows, confidence), _weights(result)],
+        figures=[partial(_estimates, rows, confidence), _weights],
         tables=bandit_tables(result, rows),
         command=command,
     )
 
 
-def _estimates(result: Evaluation, rows: list[dict[str, Any]], confidence: float) -> Drawing:
+def _estimates(rows: list[dict[str, Any]], confidence: float, result: Evaluation) -> Drawing:
     def draw(axes: Any) -> None:
         places = np.arange(len(rows))
         for place, row in zip(places, rows, strict=True):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..evaluation import ProgressiveResult, calibration_error
+from .._feedback import LearnedSummary
+from ..evaluation import BatchResult, ProgressiveResult, calibration_error
 from ._tables import MEASURES
 
 # Matplotlib cannot refer to the page's colours. It draws in these unique colours, which are replaced afterwards.
@@ -74,8 +75,9 @@ def error_by_shots(result: ProgressiveResult) -> Drawing:
     return drawing("shots", "Error by number of earlier examples of the class", caption, draw)
 
 
-def calibration(found: dict[str, list[float]]) -> Drawing:
+def calibration(result: BatchResult) -> Drawing:
     """Plot accuracy against predicted probability."""
+    found = result.calibration
     probability, accuracy = np.array(found["probability"]), np.array(found["accuracy"])
 
     def draw(axes: Any) -> None:
@@ -88,6 +90,18 @@ def calibration(found: dict[str, list[float]]) -> Drawing:
         f"distance from it (expected calibration error) is {calibration_error(found):.3f}."
     )
     return drawing("calibration", "Accuracy by predicted probability", caption, draw)
+
+
+def weights_of_parts(learned: LearnedSummary) -> Drawing:
+    """Plot the weights of the parts of scores."""
+    parts = [part for part in learned.parts if part.name != "constant"]
+
+    def draw(axes: Any) -> None:
+        axes.barh([part.name for part in parts], [part.weight for part in parts], color=FIRST)
+        axes.invert_yaxis()
+        axes.set(xlabel="weight")
+
+    return drawing("weights", "Weights of the parts", "The weight of each part in the expected reward.", draw)
 
 
 def _whole(value: float, _: int) -> str:

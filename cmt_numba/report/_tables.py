@@ -1,6 +1,7 @@
 """Tables of results for the terminal and for reports."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from .._display import ResultTable, format_value
@@ -20,9 +21,7 @@ MEASURES = {
 }
 """Descriptions of metrics. Other metrics are shown by name."""
 
-_COLUMNS = {"us_per_query": "microseconds per query", "n_examples": "examples"}
 _ROWS_OF_CURVE = 8
-_MAX_OF_MEASURES = 20.0  # larger numbers are not metrics
 
 _RIVALS = {
     "estimator": "this model, last run",
@@ -34,6 +33,16 @@ _RIVALS = {
 }
 
 
+def headline_of(result: ProgressiveResult | BatchResult) -> str:
+    """Return a sentence with the main metric of an evaluation and the time of a query."""
+    metrics: dict[str, Any] = result.metrics
+    name, value = next(iter(metrics.items()))
+    value, n = (value[0], result.n_test) if isinstance(result, BatchResult) else (value, result.n_examples)
+    measure = MEASURES.get(name, name)
+    measure = measure[:1].upper() + measure[1:]
+    return f"{measure} {value:.4f} on {n:,} examples, {result.us_per_query:.3g} microseconds per query."
+
+
 def result_tables(result: ProgressiveResult | BatchResult) -> list[ResultTable]:
     """Return the tables of an evaluation."""
     tables = [
@@ -41,18 +50,27 @@ def result_tables(result: ProgressiveResult | BatchResult) -> list[ResultTable]:
         ResultTable.of_pairs("Size and time", _size_pairs(result)),
     ]
     if isinstance(result, ProgressiveResult):
-        name = next(iter(result.metrics))
-        step = max(1, len(result.curve[name]) // _ROWS_OF_CURVE)
-        columns = ("n_examples", name, f"{name}_recent")
-        return [*tables, _of_columns("Learning curve", {key: result.curve[key][::-1][::step][::-1] for key in columns})]
+        return [*tables, _learning_curve(result)]
     if result.rivals:
         tables.append(ResultTable.of_records("Comparison", _rival_records(result)))
     if result.confused:
         tables.append(ResultTable.of_records("Most frequent mistakes", _confused_records(result)))
     if len(result.per_seed) > 1:
-        seeds = {name: [one[name] for one in result.per_seed] for name in result.per_seed[0]}
-        tables.append(_of_columns("Each run", {"run": list(range(1, len(result.per_seed) + 1)), **seeds}))
+        runs = [{"run": i, **_rounded(metrics)} for i, metrics in enumerate(result.per_seed, 1)]
+        tables.append(ResultTable.of_records("Each run", runs))
     return tables
+
+
+def _learning_curve(result: ProgressiveResult) -> ResultTable:
+    name = next(iter(result.metrics))
+    columns = (result.curve["n_examples"], result.curve[name], result.curve[f"{name}_recent"])
+    points = list(zip(*columns, strict=True))[:: -max(1, len(columns[0]) // _ROWS_OF_CURVE)][::-1]
+    rows = [{"examples": n, **_rounded({name: so_far, f"{name}, recent": recent})} for n, so_far, recent in points]
+    return ResultTable.of_records("Learning curve", rows)
+
+
+def _rounded(metrics: Mapping[str, float]) -> dict[str, str]:
+    return {name.replace("_", " "): f"{value:.4f}" for name, value in metrics.items()}
 
 
 def _metric_pairs(result: ProgressiveResult | BatchResult) -> list[tuple[str, str]]:
@@ -115,14 +133,3 @@ def _confused_records(result: BatchResult) -> list[dict[str, Any]]:
         }
         for one in result.confused
     ]
-
-
-def _of_columns(caption: str, columns: dict[str, list[Any]]) -> ResultTable:
-    """Return a table of numbers. Metrics have 4 decimals."""
-    rows = [list(map(_format_number, row)) for row in zip(*columns.values(), strict=True)]
-    header = [_COLUMNS.get(name, name.replace("_recent", ", recent").replace("_", " ")) for name in columns]
-    return ResultTable(caption, rows, header)
-
-
-def _format_number(value: float) -> str:
-    return f"{value:.4f}" if isinstance(value, float) and abs(value) < _MAX_OF_MEASURES else format_value(value)

@@ -19,18 +19,17 @@ from sklearn.datasets import dump_svmlight_file
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
 from cmt_numba._warmup import KINDS
 from cmt_numba.cli._models import load_model
-from cmt_numba.cli._options import RivalName
 from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, progressive_validation
 from cmt_numba.formats import FORMATS, open_data
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("rich")
 pandas = pytest.importorskip("pandas")
 
-from typer.testing import CliRunner, Result  # noqa: E402
+from click.testing import CliRunner, Result  # noqa: E402
 
+from cmt_numba.cli import _options  # noqa: E402
 from cmt_numba.cli._app import app  # noqa: E402
-from cmt_numba.cli._options import Format, WarmupKind  # noqa: E402
 
 COMMANDS = ("fit", "evaluate", "query", "predict", "info")
 
@@ -215,7 +214,7 @@ def test_evaluate_progressively(folder: Path, tmp_path: Path):
 
 
 def test_every_rival_can_be_left_out():
-    assert [*RivalName] == [*RIVALS]
+    assert [*_options.RIVALS] == [*RIVALS]
 
 
 @needs_jit
@@ -358,8 +357,8 @@ def test_help_imports_no_slow_modules():
 
 def test_names_are_those_of_the_library():
     """They are written down once more, for what knows them takes long to import."""
-    assert set(Format) == set(FORMATS)
-    assert tuple(WarmupKind) == KINDS
+    assert set(_options.FORMATS) == set(FORMATS)
+    assert _options.WARMUP_KINDS == KINDS
 
 
 def test_warmup_compiles_the_given_kinds(monkeypatch: pytest.MonkeyPatch):
@@ -367,7 +366,7 @@ def test_warmup_compiles_the_given_kinds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cmt_numba._warmup.warmup", lambda kinds, **options: asked.append((kinds, options)))
     assert run("warmup", "tree", "--jobs", "2", "--no-progress").exit_code == 0
     assert run("warmup").exit_code == 0
-    assert asked == [(["tree"], {"n_jobs": 2, "progress": False}), (list(KINDS), {"n_jobs": None, "progress": None})]
+    assert asked == [(("tree",), {"n_jobs": 2, "progress": False}), (KINDS, {"n_jobs": None, "progress": None})]
     assert run("warmup", "forest").exit_code == 2
 
 
@@ -385,10 +384,10 @@ def test_usage():
 
 
 def test_without_the_extra():
-    code = "import sys; sys.modules['typer'] = None; from cmt_numba.cli import main; main()"
+    code = "import sys; sys.modules['click'] = None; from cmt_numba.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "cmt-numba: typer is missing: pip install 'cmt-numba[cli]'\n"
+    assert done.stderr == "cmt-numba: click is missing: pip install 'cmt-numba[cli]'\n"
     done = subprocess.run([sys.executable, "-m", "cmt_numba", "--version"], capture_output=True, text=True, check=False)
     assert done.stdout == f"cmt-numba {__version__}\n"
 

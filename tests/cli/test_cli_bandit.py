@@ -11,7 +11,7 @@ from cmt_numba.bandits import LinUCB, load_policy
 from cmt_numba.bandits.evaluation import Log, evaluate
 from cmt_numba.persistence import FileFormatError
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("rich")
 pandas = pytest.importorskip("pandas")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import needs_jit
 
-pytest.importorskip("typer")
+pytest.importorskip("click")
 pytest.importorskip("rich")
 pandas = pytest.importorskip("pandas")
 

@@ -13,9 +13,8 @@ import pytest
 from conftest import needs_jit
 from test_cli import fail, run, succeed
 
-from cmt_numba import CMTClassifier, FileFormatError, MemoryStore
+from cmt_numba import FileFormatError, MemoryStore
 from cmt_numba.cli._models import load_model
-from cmt_numba.cli._options import TextKeys
 from cmt_numba.formats import open_data
 from cmt_numba.persistence._container import read_contents, write_contents
 from cmt_numba.text import TextClassifier
@@ -51,7 +50,7 @@ def test_texts_are_learned_by_a_text_classifier(tmp_path: Path):
 @needs_jit
 def test_probabilities_rejection_and_explanations(tmp_path: Path):
     data, model = write(tmp_path / "requests.csv", TEXTS), tmp_path / "m.cmt"
-    for options in (["--text", "text"], ["--text", "text", "--keys", "words"]):
+    for options in (["--text", "text"], ["--kind", "text=text", "--ignore", "id"]):
         succeed("fit", data, "-m", model, *options)
         rows = [row.split("\t") for row in succeed("predict", data, "-m", model, "--probabilities").splitlines()]
         assert all(len(row) == 2 and 0.5 <= float(row[1]) <= 1.0 for row in rows)
@@ -88,7 +87,7 @@ def test_a_text_classifier_is_suggested_and_unknown_words_are_counted(tmp_path: 
     assert "Try --text" not in run(*command, "--text", "text").stderr
     assert "words" not in run("predict", data, "-m", model).stderr
     new = write(tmp_path / "new.csv", {"light": ["a brighter lamp", "play"]})
-    for options in (["--text", "text"], ["--text", "text", "--keys", "words"], []):
+    for options in (["--text", "text"], []):
         succeed(*command, *options)
         for ask in ("predict", "query"):
             assert "1 of 4 words (25.0%) do not occur in the training texts" in run(ask, new, "-m", model).stderr
@@ -138,14 +137,6 @@ def test_texts_of_a_store_are_searched(tmp_path: Path):
     assert re.search(r"^cmt-numba: warning: no payload has the field 'yaer'; .*$", shown, re.MULTILINE)
 
 
-KIND_OF = {
-    "words": "TfidfVectorizer",
-    "characters": "TfidfVectorizer",
-    "bm25": "BM25Vectorizer",
-    "subword": "SubwordVectors",
-}
-
-
 @pytest.fixture(scope="module")
 def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a table of titles and bodies, with topics and marks."""
@@ -162,27 +153,15 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_jit
-@pytest.mark.parametrize("keys", list(TextKeys))
-def test_keys_are_kept_in_the_model(keys: str, news: Path, tmp_path: Path):
+def test_texts_with_several_labels_become_weighted_words(news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
-    columns = ("--text", "title", "--text", "body")
-    succeed("fit", news, "-m", model, *columns, "--label", "topic", "--ignore", "marks", "--keys", keys)
-    answers = [int(line.split("\t")[0]) for line in succeed("query", news, "-m", model).splitlines()]
-    assert np.mean(answers == pandas.read_csv(news)["topic"]) > 0.9
-    described = json.loads(succeed("info", model, "--json"))["model"]
-    assert described["keys"] == KIND_OF[keys]
+    succeed("fit", news, "-m", model, "--text", "title", "--text", "body", "--label", "marks")
     loaded = load_model(model)
-    texts = open_data(news, loaded.options).read().X
-    assert texts.shape == (120,)
-    assert texts[0].startswith("river")
-    np.testing.assert_array_equal(CMTClassifier.load(model).predict(loaded.rows(texts)), answers)
-
-
-@needs_jit
-def test_keys_of_texts_with_several_labels(news: Path, tmp_path: Path):
-    model = tmp_path / "news.cmt"
-    succeed("fit", news, "-m", model, "--text", "title", "--label", "marks", "--keys", "subword")
-    assert succeed("query", news, "-m", model, "-k", 2).count("\n") == 120
+    assert loaded.options.kinds == ("title=text", "body=text")
+    marks = pandas.read_csv(news)["marks"]
+    answers = [set(line.split(",")) for line in succeed("predict", news, "-m", model).splitlines()]
+    assert np.mean([row == set(one.split(",")) for row, one in zip(answers, marks, strict=True)]) > 0.9
+    assert "title: river3" in loaded.features.get_feature_names_out()
 
 
 @needs_jit
@@ -210,27 +189,23 @@ def test_an_option_is_not_the_value_of_another(news: Path, tmp_path: Path):
     assert "--policy requires a value, but is followed by --reward" in fail(*words)
 
 
-def test_complaints_about_keys(news: Path, tmp_path: Path):
-    model = tmp_path / "news.cmt"
-    given = ("fit", news, "-m", model, "--label", "topic", "--keys")
-    assert "--keys words requires text columns; name them with --text" in fail(*given, "words")
-    assert "--keys cannot be combined with --streaming" in fail(*given, "bm25", "--text", "title", "--streaming")
-    (tmp_path / "train.svm").write_text("1 0:1\n2 1:1\n")
-    assert "--text names a column" in fail(
-        "fit", tmp_path / "train.svm", "-m", model, "--keys", "words", "--text", "title"
-    )
-    assert not model.exists()
-
-
 @needs_jit
 @pytest.mark.parametrize(
-    "spoil", [{"keys": "words"}, {"keys": {"kind": "Pipeline", "fields": {}}}, {"keys.vocabulary": None}]
+    "spoil",
+    [
+        {"keys": "words"},
+        {"keys": {"vectorizers": [{"kind": "Pipeline", "fields": {}}]}},
+        {"keys.text0.vocabulary": None},
+        {"read_options": None},
+    ],
 )
-def test_models_with_damaged_keys_are_refused(spoil: dict[str, Any], news: Path, tmp_path: Path):
+def test_models_with_damaged_words_are_refused(spoil: dict[str, Any], news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
-    succeed("fit", news, "-m", model, "--text", "title", "--label", "topic", "--keys", "words")
+    succeed("fit", news, "-m", model, "--text", "title", "--label", "marks")
     contents = read_contents(model, mmap=False)
     arrays = {name: array for name, array in contents.arrays.items() if name not in spoil}
-    write_contents(model, contents._replace(arrays=arrays, fields=contents.fields | spoil))
+    fields = contents.fields | {name: value for name, value in spoil.items() if value is not None}
+    assert len(arrays) < len(contents.arrays) or fields != contents.fields
+    write_contents(model, contents._replace(arrays=arrays, fields=fields))
     with pytest.raises(FileFormatError):
         load_model(model)

@@ -175,7 +175,7 @@ def test_evaluation_gives_the_numbers_of_one_process():
 
 
 def test_the_command_evaluates_on_ray(tmp_path: Path):
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     np.savetxt(
         tmp_path / "data.csv",

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,14 @@ def test_every_room_is_named():
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)(?:/|\.py)?`", text))
     assert {room_of(path) for path in MODULES} - NOT_ROOMS - named == set()
+
+
+def test_the_table_of_facts_is_that_of_the_measurements():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/_site/facts.py"], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
+    assert done.stdout.count("\n") > 5
+    assert done.stdout in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_dir_lists_what_is_public():

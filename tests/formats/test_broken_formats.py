@@ -95,9 +95,7 @@ def cut(path: Path, share: float) -> Path:
     return shorter
 
 
-@pytest.mark.parametrize(
-    "name", ["one.svm.gz", "some.xc.gz", "one.csv.gz", "one.parquet", "one.npz", "some.xc"]
-)
+@pytest.mark.parametrize("name", ["one.svm.gz", "some.xc.gz", "one.csv.gz", "one.parquet", "one.npz", "some.xc"])
 def test_files_cut_off(files: dict[str, Path], name: str):
     for share in (0.2, 0.5, 0.8, 0.95):
         path = cut(files[name], share)

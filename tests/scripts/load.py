@@ -5,12 +5,12 @@
 
 Each kind has a process with two threads that query and one that makes changes: a store with texts, vectors and rewards,
 which four processes follow, a text classifier with corrections and with new classes of ten texts in one call, a bandit,
-and a store in two shards. Stores get rewards as users give them: clean ones, clicks, coins, one outcome for all results.
+and a store in two shards. Stores get rewards as users give them: clean, clicks, coins, one outcome for all results.
 
 Half of the kills (SIGKILL) come at any moment: the folder, opened again, must contain every change that was
-acknowledged. Before the others, fixed queries are answered, and the folder must give the same answers. After every third
-kill, the memories of the store move to a new folder, which takes the place of the old one while its readers go on.
-The contents of each kind stop growing early, so its memory must too. Linux only.
+acknowledged. Before the others, fixed queries are answered, and the folder must give the same answers. After every
+third kill, the memories of the store move to a new folder, which takes the place of the old one while its readers go
+on. The contents of each kind stop growing early, so its memory must too. Linux only.
 """
 
 import argparse
@@ -229,6 +229,8 @@ def serve(kind: str, folder: Path, pause: float) -> None:
     asked = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.readline(), asked.set()), daemon=True).start()
     while not asked.wait(60.0):
+        if not all(latencies.values()):  # a busy machine still compiles
+            continue
         queries, changes = (np.array(times) * 1e3 for times in latencies.values())
         for times in latencies.values():
             times.clear()
@@ -247,8 +249,7 @@ def serve(kind: str, folder: Path, pause: float) -> None:
 def follow(folder: str, pause: float, ends: float, results: Any) -> None:
     """Read the store of another process until the end, and report the queries, the longest, and the memory."""
     n_queries, longest, last = 0, 0.0, -1
-    megabytes: list[float] = []
-    started_at = time.time()
+    megabytes, started_at = [resident_megabytes()], time.time()
     try:
         with MemoryStore(folder, read_only=True, refresh_every=REFRESH) as store:
             while time.time() < ends:
