@@ -147,7 +147,7 @@ READING = (
     column("--ignore", "Column of a table to ignore. May be repeated.", multiple=True),
     option(
         "--bits",
-        "Hash the words of text columns into 2**BITS features, if DATA is read in batches.",
+        "Hash words into 2**BITS features, for texts with several labels or read in batches.",
         "BITS",
         type=click.IntRange(1, 30),
         default=18,

@@ -99,13 +99,12 @@ def evaluate_in_batches(given: Options) -> evaluation.BatchResult:
 def _open(given: Options) -> Source:
     """Open a data file, resolve its options, and print the kinds of its columns.
 
-    Rows of texts with several labels become frames, whose texts become tf-idf vectors.
+    Texts with several labels become hashed words, because a TextClassifier learns one class per text.
     """
     source = open_source(given, in_batches=False)
     options = scan(source, given.progress)
     if has_texts(options) and options.task == "multilabel":
-        kinds = tuple(f"{name}=text" for name in options.text)
-        return open_data(given.data, replace(options, text=(), kinds=kinds))
+        return open_data(given.data, replace(options, n_bits=given.bits))
     if options.kinds:
         show_kinds(options)
     return source

@@ -197,7 +197,7 @@ def test_an_unexpected_error_gives_one_line(monkeypatch: pytest.MonkeyPatch, fol
     def fail_unexpectedly(*_: Any, **__: Any) -> None:
         raise KeyError("a\nb")
 
-    monkeypatch.setattr("cmt_numba.formats.open_data", fail_unexpectedly)
+    monkeypatch.setattr("cmt_numba.cli._data.open_data", fail_unexpectedly)
     result = run("info", folder / "t.csv")
     assert result.exit_code == 1
     assert result.stderr.startswith("cmt-numba: unexpected KeyError: 'a\\nb'; cmt-numba --traceback")

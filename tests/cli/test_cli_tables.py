@@ -92,7 +92,7 @@ def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
     given = ("-m", tmp_path / "my.cmt", "--kind", "city=text", "--streaming")
     assert "--kind cannot be combined with" in fail("fit", tables / "train.csv", *given)
     (tmp_path / "rows.svm").write_text("1 0:1\n2 1:1\n")
-    assert "kinds can be given only for tables" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
+    assert "--kind names a column, but" in fail("info", tmp_path / "rows.svm", "--kind", "city=text")
     (tmp_path / "a.csv").write_text("city,label\nRome,1\nOslo,2\n")
     source = open_data(tmp_path / "a.csv", kinds=("city=number",))
     with pytest.raises(FormatError, match="row 1: column 'city' contains 'Rome', which is not a number"):

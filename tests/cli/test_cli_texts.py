@@ -137,6 +137,9 @@ def test_texts_of_a_store_are_searched(tmp_path: Path):
     assert re.search(r"^cmt-numba: warning: no payload has the field 'yaer'; .*$", shown, re.MULTILINE)
 
 
+TEXT_KINDS = ("--kind", "title=text", "--kind", "body=text")
+
+
 @pytest.fixture(scope="module")
 def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a table of titles and bodies, with topics and marks."""
@@ -155,7 +158,7 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_jit
 def test_texts_with_several_labels_become_weighted_words(news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
-    succeed("fit", news, "-m", model, "--text", "title", "--text", "body", "--label", "marks")
+    succeed("fit", news, "-m", model, "--label", "marks", "--ignore", "topic", *TEXT_KINDS)
     loaded = load_model(model)
     assert loaded.options.kinds == ("title=text", "body=text")
     marks = pandas.read_csv(news)["marks"]
@@ -201,7 +204,7 @@ def test_an_option_is_not_the_value_of_another(news: Path, tmp_path: Path):
 )
 def test_models_with_damaged_words_are_refused(spoil: dict[str, Any], news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
-    succeed("fit", news, "-m", model, "--text", "title", "--label", "marks")
+    succeed("fit", news, "-m", model, "--label", "marks", "--ignore", "topic", *TEXT_KINDS)
     contents = read_contents(model, mmap=False)
     arrays = {name: array for name, array in contents.arrays.items() if name not in spoil}
     fields = contents.fields | {name: value for name, value in spoil.items() if value is not None}
