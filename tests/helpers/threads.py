@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-SOON = 30.0  # seconds, the longest wait for a thread
+SOON = 120.0  # seconds, the longest wait for a thread
 
 
 def started(work: Callable[[], Any]) -> threading.Thread:

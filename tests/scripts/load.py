@@ -275,9 +275,8 @@ def swap(folder: Path, n: int) -> None:
     """Add the memories of a store to a new folder, and put it in the place of the old one."""
     built = folder.with_name(f"{folder.name}.built")
     with MemoryStore(folder, read_only=True) as old, MemoryStore(built, random_state=0) as new:
-        memories = list(old.get())
-        keys, X, texts, payloads = zip(*((one.key, one.vector, one.text, one.payload) for one in memories), strict=True)
-        new.add(keys, np.stack(X), list(payloads), list(texts))
+        found = old.get()
+        new.add(found.keys, found.vectors, found.payloads, found.texts)
     folder.rename(folder.with_name(f"{folder.name}.{n}"))
     built.rename(folder)
 
