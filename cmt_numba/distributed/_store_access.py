@@ -170,5 +170,4 @@ def learn_from_all(
     statistics: WordStatistics | None,
 ) -> None:
     """Learn from rewards of memories in all shards, whose keys and vectors or texts are ``known``."""
-    contents, target_recall = store._contents, store._target_recall
-    contents.change(lambda: contents.learn(X, words, keys, rewards, target_recall, known, statistics))
+    store._contents.learn(X, words, keys, rewards, store._target_recall, known, statistics)

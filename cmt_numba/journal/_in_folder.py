@@ -93,18 +93,7 @@ class InFolder(Closeable):
     _folder: Any = None
 
     @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        sync_every: int = 1,
-        snapshot_bytes: int = 1 << 26,
-        snapshot_seconds: float = 10.0,
-        read_only: bool = False,
-        refresh_every: float | None = None,
-        timeout: float = 0.0,
-        **options: Any,
-    ) -> Self:
+    def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Open an object in a folder, where its changes survive a crash.
 
         Every change is on disk before its method returns. A change that fails or is interrupted has no effect: if
@@ -127,15 +116,15 @@ class InFolder(Closeable):
         read_only : bool, default False
             Whether to open an existing object for queries only and write nothing, for example on a full or read-only
             disk. This or another process may change it meanwhile; :meth:`refresh` makes the changes visible.
-            Parameters that the writer of an estimator has changed apply with its next change, except those in
-            ``options``.
+            Parameters that the writer of an estimator has changed apply with its next change, except those that are
+            passed here.
         refresh_every : float, optional
             With ``read_only``, the maximum age in seconds: a query refreshes an older object first. By default, only
             :meth:`refresh` does.
         timeout : float, default 0.0
             Time to wait for another process that has the folder open for changes, in seconds.
         **options
-            Parameters of the class, for a new object. Omit them for an existing one, or pass the same values, with
+            Others are parameters of the class, for a new object. Omit them for an existing one, or pass the same values, with
             these exceptions. ``random_state`` of estimators must be an int or None. Parameters of estimators that have
             an effect after the first fit replace the stored ones, as ``set_params`` does. An ``encoder`` of texts other
             than "use" must always be passed. ``random_state`` and ``action_features`` of an existing policy are
@@ -154,7 +143,7 @@ class InFolder(Closeable):
         ['a', 'b']
         >>> folder.cleanup()
         """
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
+        durability = Durability.taken_from(options)
         form = cls._form(cls, options)
         form.journal = Journal(path, form, durability)
         opened: Self = form.owner

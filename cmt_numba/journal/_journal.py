@@ -42,6 +42,11 @@ class Durability(NamedTuple):
     refresh_every: float | None = None
     timeout: float = 0.0
 
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> "Durability":
+        """Remove the options of a journal from ``options``, and return them."""
+        return cls(**{name: options.pop(name) for name in cls._fields if name in options})
+
     def checked(self) -> "Durability":
         """Return the validated options. Raise TypeError or ValueError if an option is invalid."""
         if self.refresh_every is not None and not self.read_only:

@@ -4,9 +4,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sized
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from hashlib import blake2b
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -22,7 +22,7 @@ from ..journal import Durability, DurableForm, Entry, Journal, JournalError, unp
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
-from ._records import CHANGES_OF_RECORDS, TABLES, MemoryDatabase, Records
+from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._spelling import Spelling
 from ._state import StoreOptions, StoreState, check_operation
@@ -50,10 +50,30 @@ def other_ids(keys: list[checks.Key]) -> np.ndarray:
 
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 ROWS_IN_A_STEP = 256  # number of dense rows to write in a few milliseconds, for which queries wait
 ROWS_LEARNED_IN_A_STEP = 16  # number of rows with rewards to learn in a few milliseconds
-_OPERATIONS = ("insert", *CHANGES_OF_RECORDS, "forget", "learn", "note_returned")  # those in entries of a journal
+_OPERATIONS: dict[str, Callable[..., object]] = {
+    "insert": StoreState.insert,
+    "replace": StoreState.replace,
+    "remove": StoreState.remove,
+    "update": StoreState.update,
+    "forget": StoreState.forget,
+    "learn": StoreState.learn,
+    "note_returned": StoreState.note_returned,
+}
+"""The operations in entries of a journal. Their names and arguments are part of the format."""
+
+
+def in_transaction(method: Method) -> Method:
+    """Decorate a method of :class:`StoreContents` to run as one transaction."""
+
+    @wraps(method)
+    def changing(self: "StoreContents", *args: Any, **kwargs: Any) -> Any:
+        return self.change(partial(method, self, *args, **kwargs))
+
+    return cast(Method, changing)
 
 
 class MemoryContent(NamedTuple):
@@ -265,14 +285,11 @@ class StoreContents(DurableForm):
     def change(self, work: Callable[[], T]) -> T:
         """Run ``work`` as one transaction. A nested change is part of the outer one."""
         self.check_open()
-        if self._undo is None and self.records.expired().size > 0:
-            self._change(lambda: None)  # deletes expired memories, so that a failure of ``work`` does not restore them
-        return self._change(work)
-
-    def _change(self, work: Callable[[], T]) -> T:
         if self.journal is None:
             return self.lock.change(partial(self._attempt, work))
         try:
+            if self._undo is None and self.records.expired().size > 0:
+                self.journal.change(partial(self._attempt, _do_nothing))  # a failure of ``work`` keeps them deleted
             return self.journal.change(partial(self._attempt, work))
         except (OSError, FileFormatError) as error:
             raise JournalError(f"{self.path}: the change was not made: {error}") from error
@@ -316,8 +333,9 @@ class StoreContents(DurableForm):
         self.records.forget()
         self._failed = None
 
+    @in_transaction
     def write(self, keys: Any, X: Any, payloads: Any, texts: Any, expires: Any = None, *, replace: bool) -> None:
-        """Add memories within a change. With ``replace``, keys that are already stored get new contents."""
+        """Add memories. With ``replace``, keys that are already stored get new contents."""
         own = checks.check_keys(keys)
         n = len(own)
         given, words = check_new_texts(n, X, texts, self.tokenizer)
@@ -343,7 +361,7 @@ class StoreContents(DurableForm):
             if new.size > 0:
                 self.insert([own[i] for i in new], content.rows(new))
             if self.state.has_learned(ids[old]):
-                self.lock.step(partial(self._apply, "forget", ids=ids[old]), is_last=True)  # cannot be undone in memory
+                self.lock.step(partial(self._forget, ids[old]), is_last=True)  # cannot be undone in memory
 
         if n <= ROWS_IN_A_STEP:
             self.lock.step(upsert, is_last=True)
@@ -360,11 +378,10 @@ class StoreContents(DurableForm):
         for first, stop in spans(n, ROWS_IN_A_STEP if is_dense else n):
             self.lock.step(partial(write, slice(first, stop)))
 
-    def _apply(self, name: str, **arguments: Any) -> None:
-        """Apply an operation of the state, and journal it in a folder."""
-        getattr(self.state, name)(**arguments)
+    def _journal(self, name: str, *, counts: bool = True, **arguments: Any) -> None:
+        """Append the entry of an operation that has changed the state, if the store is in a folder."""
         if self.journal is not None:
-            self.journal.append(Entry(name, arguments, self.fingerprint()), counts=name != "note_returned")
+            self.journal.append(Entry(name, arguments, self.fingerprint()), counts=counts)
 
     def insert(self, keys: list[checks.Key], content: MemoryContent) -> None:
         """Insert memories, within a change, and evict memories if there are more than ``max_items``."""
@@ -380,14 +397,16 @@ class StoreContents(DurableForm):
         first = self.state.next_id
         ids = np.arange(first, first + len(keys))
         self.records.insert(ids, keys, content.payloads, content.texts, content.expires)
-        self._apply("insert", X=content.X, words=content.words)
+        self.state.insert(content.X, content.words)
+        self._journal("insert", X=content.X, words=content.words)
 
     def _replace(self, ids: np.ndarray, content: MemoryContent) -> None:
         if self.journal is None:  # otherwise it restores the store
             assert self._undo is not None
             self._undo.append(partial(self.state.put_back, ids, self.state.index, *self.state.parts_of(ids)))
         self.records.replace(ids, content.payloads, content.texts, content.expires)
-        self._apply("replace", ids=ids, X=content.X, words=content.words)
+        self.state.replace(ids, content.X, content.words)
+        self._journal("replace", ids=ids, X=content.X, words=content.words)
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove memories, at the end of a change: this cannot be undone in memory."""
@@ -395,8 +414,14 @@ class StoreContents(DurableForm):
 
     def _remove(self, ids: np.ndarray) -> None:
         self.records.delete(ids)
-        self._apply("remove", ids=ids)
+        self.state.remove(ids)
+        self._journal("remove", ids=ids)
 
+    def _forget(self, ids: np.ndarray) -> None:
+        self.state.forget(ids)
+        self._journal("forget", ids=ids)
+
+    @in_transaction
     def learn(
         self,
         X: Any,
@@ -407,7 +432,7 @@ class StoreContents(DurableForm):
         known: tuple[list[checks.Key], Any] | None = None,
         statistics: WordStatistics | None = None,
     ) -> None:
-        """Learn from rewards of queries, at the end of a change: this cannot be undone in memory.
+        """Learn from rewards of queries. In memory this cannot be undone, so that it must be the end of a change.
 
         In a shard, ``known`` are the keys and vectors of memories of all shards, or the keys and texts for queries
         without vectors. ``statistics`` are those of the texts in all shards.
@@ -439,7 +464,11 @@ class StoreContents(DurableForm):
             new_weights = weights if is_last or weights is None else state.part_weights
             arguments = {"X": queries[rows], "ids": ids[rows], "rewards": every[rows], "is_shared": is_shared}
             arguments |= others._asdict() | {"weights": new_weights, "by_words": X is None}
-            self.lock.step(partial(self._apply, "learn", **arguments), is_last=True)
+            self.lock.step(partial(self._learn, **arguments), is_last=True)
+
+    def _learn(self, **arguments: Any) -> None:
+        self.state.learn(**arguments)
+        self._journal("learn", **arguments)
 
     def _find_rewarded(
         self, keys: Any, n_rows: int, by_words: bool, known: tuple[list[checks.Key], Any] | None
@@ -475,14 +504,15 @@ class StoreContents(DurableForm):
         can_learn = self.state.texts.contains(found) if by_words else self.state.have_vectors(found)
         return np.where(can_learn, found, NONE)
 
+    @in_transaction
     def set_fields(self, keys: list[checks.Key], fields: list[dict[str, Any]]) -> None:
-        """Set payload fields of memories, within a change."""
+        """Set payload fields of memories."""
         ids, before = self.find_updatable(keys)
         after = checks.check_payloads([payload | own for payload, own in zip(before, fields, strict=True)], len(keys))
 
         def update() -> None:
             self.records.set_payloads(ids, after)
-            self._apply("update", ids=ids)
+            self._journal("update", ids=ids)  # the state has no payloads
 
         self.lock.step(update)
 
@@ -578,18 +608,22 @@ class StoreContents(DurableForm):
         """Apply the results of queries, on which the next eviction depends, and journal them in a folder."""
         if not self.state.results:
             return
-        note = partial(self._apply, "note_returned", ids=self.state.take_results())
+        note = partial(self._note_returned, self.state.take_results())
         if self.journal is None:
             self.lock.step(note)
         else:
             self.journal.change(note, counts=False)
+
+    def _note_returned(self, ids: np.ndarray) -> None:
+        self.state.note_returned(ids)
+        self._journal("note_returned", counts=False, ids=ids)
 
     def replay(self, made: StoreState, entry: Entry, exact: bool) -> None:
         """Repeat an operation."""
         if entry.name not in _OPERATIONS:
             raise ValueError(f"its operation {entry.name!r:.50} is unknown")
         check_operation(made, entry.name, entry.arguments)
-        getattr(made, entry.name)(**entry.arguments)
+        _OPERATIONS[entry.name](made, **entry.arguments)
 
     def twin(self) -> StoreState:
         """Return the state."""
@@ -617,6 +651,10 @@ class StoreContents(DurableForm):
                 raise ValueError(f"{message}, got {self._given[name]!r}")
         check_same_tokenizer(self._given.get("tokenizer"), made.options.tokenizer)
         self._put(made)
+
+
+def _do_nothing() -> None:
+    """Change nothing. A change also deletes expired memories."""
 
 
 def is_dense(X: Any, index: Any) -> bool:

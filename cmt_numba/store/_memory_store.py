@@ -101,17 +101,14 @@ class MemoryStore(Closeable):
         encoder: Any = None,
         tokenizer: Tokenizer | None = None,
         measure_gain: bool | None = None,
-        sync_every: int = 1,
-        snapshot_bytes: int = 1 << 26,
-        snapshot_seconds: float = 10.0,
-        read_only: bool = False,
-        refresh_every: float | None = None,
-        timeout: float = 0.0,
+        **of_folder: Any,
     ) -> None:
         given: dict[str, Any] = {"metric": metric, "max_items": max_items, "eviction": eviction}
         given |= {"tokenizer": tokenizer, "measure_gain": measure_gain, "random_state": random_state}
-        durability = Durability(sync_every, snapshot_bytes, snapshot_seconds, read_only, refresh_every, timeout)
-        if read_only and path is None:
+        durability = Durability.taken_from(of_folder)
+        if of_folder:
+            raise TypeError(f"MemoryStore has no option {next(iter(of_folder))!r}")
+        if durability.read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
         if n_threads is not None:
             n_threads = check_integer("n_threads", n_threads, 1)
@@ -155,8 +152,8 @@ class MemoryStore(Closeable):
         DuplicateKeyError
             If a key is already in the store. This exception is both a KeyError and a ValueError.
         """
-        contents, (X, texts) = self._contents, self._encoded(X, texts)
-        contents.change(partial(contents.write, keys, X, payloads, texts, expires, replace=False))
+        X, texts = self._encoded(X, texts)
+        self._contents.write(keys, X, payloads, texts, expires, replace=False)
 
     @keeps_interpreter
     def upsert(self, keys: Any, X: Any = None, payloads: Any = None, texts: Any = None, *, expires: Any = None) -> None:
@@ -164,8 +161,8 @@ class MemoryStore(Closeable):
 
         The arguments are those of :meth:`add`. Replaced memories lose what is not given.
         """
-        contents, (X, texts) = self._contents, self._encoded(X, texts)
-        contents.change(partial(contents.write, keys, X, payloads, texts, expires, replace=True))
+        X, texts = self._encoded(X, texts)
+        self._contents.write(keys, X, payloads, texts, expires, replace=True)
 
     def _encoded(self, X: Any, texts: Any) -> tuple[Any, Any]:
         """Return the vectors and the texts of memories. The encoder computes vectors if only texts are given."""
@@ -200,9 +197,8 @@ class MemoryStore(Closeable):
 
         ``fields`` is one dict for all keys, or a list with one dict for each of the distinct keys.
         """
-        checked, contents = checks.check_keys(keys), self._contents
-        given = check_fields(fields, len(checked))
-        contents.change(partial(contents.set_fields, checked, given))
+        checked = checks.check_keys(keys)
+        self._contents.set_fields(checked, check_fields(fields, len(checked)))
 
     def create_index(self, field: Any) -> None:
         """Create an index on a payload field. Filters on the field then need not read all payloads.
@@ -210,7 +206,7 @@ class MemoryStore(Closeable):
         ``field`` is written as in filters.
         """
         contents = self._contents
-        contents.change(partial(contents.records.create_index, field))
+        contents.change(lambda: contents.records.create_index(field))
         contents.sync()
 
     # Queries
@@ -263,7 +259,8 @@ class MemoryStore(Closeable):
         if fuzzy:
             if texts is None:
                 raise ValueError("fuzzy=True replaces words of texts: pass texts, or omit fuzzy")
-            words = self._contents.shared(partial(self._contents.corrected, checks.check_texts(texts)))
+            checked = checks.check_texts(texts)
+            words = self._contents.shared(lambda: self._contents.corrected(checked))
         return self._query(X, words, k, where, target_recall, min_score=min_score)
 
     def _read(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
@@ -479,8 +476,7 @@ class MemoryStore(Closeable):
         alone. Rewards of queries by words alone only affect such queries.
         """
         X, words = self._read(X, texts)
-        contents = self._contents
-        contents.change(partial(contents.learn, X, words, keys, rewards, self._target_recall))
+        self._contents.learn(X, words, keys, rewards, self._target_recall)
 
     def learned(self) -> LearnedSummary | None:
         """Return the weights of the parts of scores and the gain over ranking by similarity; None without rewards.
