@@ -1,7 +1,7 @@
 """Filters, and a cache for filters that are used by several queries."""
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -10,9 +10,7 @@ from .._forest import Restriction, State, restriction_to
 from .._kernels import NONE
 from .._validation import check_known
 
-T = TypeVar("T")
-
-_MOST_REMEMBERED = 8  # maximum number of objects in an ``ArrayCache``
+_MOST_REMEMBERED = 8  # maximum number of filters in an ``ArrayCache``
 _SPARSE = 64  # ratio of slots to candidates above which sorting the candidates is faster than marking their slots
 
 
@@ -25,7 +23,7 @@ class Filter:
     - ``may_have_gone``: whether to ignore ids that are not stored. If False, they raise KeyError.
     """
 
-    def __init__(self, ids: np.ndarray, may_have_gone: bool = True) -> None:
+    def __init__(self, ids: np.ndarray, may_have_gone: bool) -> None:
         self.ids = ids
         self._may_have_gone = may_have_gone
         self._found: tuple[int, np.ndarray] | None = None  # the forest's number of steps, and the slots after it
@@ -65,20 +63,20 @@ def _sorted(slots: np.ndarray) -> np.ndarray:
     return np.flatnonzero(marks)
 
 
-class ArrayCache(Generic[T]):
-    """A cache of objects that are made from arrays."""
+class ArrayCache:
+    """A cache of filters that are made from arrays."""
 
     def __init__(self) -> None:
-        # (weak reference to the array, copy of the array, version, object), most recently made first
-        self._made: tuple[tuple[Any, np.ndarray, object, T], ...] = ()
+        # (weak reference to the array, copy of the array, filter), most recently made first
+        self._made: tuple[tuple[Any, np.ndarray, Filter], ...] = ()
 
-    def of(self, given: Any, version: object, make: Callable[[], T]) -> T:
-        """Return the object that ``make`` has made for an array and a version, cached if it is a NumPy array."""
+    def of(self, given: Any, make: Callable[[], Filter]) -> Filter:
+        """Return the filter that ``make`` has made for an array, cached if it is a NumPy array."""
         if type(given) is not np.ndarray or given.dtype == object:
             return make()
         for kept in self._made:
-            array, before, as_of, made = kept
-            if array() is given and as_of == version:
+            array, before, made = kept
+            if array() is given:
                 if given.dtype == before.dtype and np.array_equal(given, before):
                     return made
                 break
@@ -86,5 +84,5 @@ class ArrayCache(Generic[T]):
         made = make()
         there = [(kept, kept[0]()) for kept in self._made]
         others = [kept for kept, array in there if array is not None and array is not given]
-        self._made = ((ref(given), copy, version, made), *others[: _MOST_REMEMBERED - 1])
+        self._made = ((ref(given), copy, made), *others[: _MOST_REMEMBERED - 1])
         return made

@@ -14,7 +14,7 @@ from .. import _kernels as kernels
 from .. import _linear as linear
 from .. import _validation as checks
 from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
-from .filters import ArrayCache, Filter
+from .filters import ArrayCache
 
 # The first step of a change has about 128 inserts into trees, each of about 20 us, divided evenly among the trees.
 _FIRST_ROWS, _FIRST_INSERTS = 16, 128
@@ -57,7 +57,7 @@ class Forest:
         self.options, self.n_threads, self.streams = options, n_threads, streams
         self.n_trees = int(options["n_trees"])
         self.lock = self._lock = ReadWriteLock()
-        self.filters: ArrayCache[Filter] = ArrayCache()
+        self.filters = ArrayCache()
         self.pace = Pace(max(_FIRST_ROWS, _FIRST_INSERTS // self.n_trees))
         self.journal: Any = None  # in a folder, an object that journals draws and returned memories of queries
         self.last_evicted = np.empty(0, np.int64)  # ids of the memories that the last insert evicted
@@ -148,12 +148,6 @@ class Forest:
         return checks.check_rows(
             X, sparse=parameters.sparse, n_features=parameters.n_features, n_threads=self.max_threads()
         )
-
-    def unit_rows(self, X: Any) -> kernels.Rows:
-        """Convert the result of ``check_matrix`` to rows."""
-        state = self.state
-        sparse = None if state is None else state.parameters.sparse
-        return checks.unit_rows(X, sparse=sparse, n_threads=self.max_threads())
 
     def fitting_state(self, rows: kernels.Rows) -> forests.State | None:
         """Return the state if its keys have the same type and width as the rows, else None.

@@ -86,10 +86,10 @@ class PolicyFolder(journals.ObjectForm):
         """Replace the state of the policy by the state of ``made``."""
         for name, value in ({} if self.is_open else self.options).items():
             kept = made._options.get(name, value)
-            if name not in ("random_state", "action_features") and value != kept:
-                raise ValueError(f"{name} must be {kept!r}, as for the policy in the folder, or omitted, got {value!r}")
+            if name not in ("random_state", "action_features"):
+                journals.check_same_option(name, value, kept, "policy")
         state = {name: value for name, value in vars(made).items() if name not in ("_folder", "_own_lock")}
-        self.lock.change(partial(self.lock.step, partial(vars(self.owner).update, state)))
+        self.lock.step(partial(vars(self.owner).update, state))
 
 
 def _plain(name: str, value: Any) -> Any:

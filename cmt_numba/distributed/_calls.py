@@ -122,8 +122,8 @@ def _answer(
 # Changes
 
 _CHANGES: dict[str, Callable[..., Any]] = {
-    "add": lambda store, *new: store.add(*new[:4], expires=next(iter(new[4:]), None)),
-    "upsert": lambda store, *new: store.upsert(*new[:4], expires=next(iter(new[4:]), None)),
+    "add": lambda store, *new: store.add(*new[:4], expires=new[4]),
+    "upsert": lambda store, *new: store.upsert(*new[:4], expires=new[4]),
     "delete": MemoryStore.delete,
     "update_payload": MemoryStore.update_payload,
     "feedback": access.learn_from_all,

@@ -22,7 +22,7 @@ import scipy.sparse
 
 from .._arrays import WeightedRows
 from .._validation import check_integer, label_array, unmasked
-from ..journal import Arguments, Entry, ObjectForm, Operation, find_operation, plain_arguments
+from ..journal import Arguments, Entry, ObjectForm, Operation, check_same_option, find_operation, plain_arguments
 from ..persistence import NUMBERS, generator_digest
 from ..tree import fingerprint, forest_of
 from ._fields import LEARNED_STATE, _plain, read_parameters
@@ -44,8 +44,8 @@ _SCALES = {"scales": "scales"}
 _FIT_MANY = {"keys": "X", "labels": "Y"}
 _STORE = {"keys": "X", "values": "y"} | _WEIGHTS
 OPERATIONS: dict[tuple[str, str, int], Operation] = {
-    ("CMTClassifier", "fit", 1): Operation("fit", _FIT | _SCALES, {"scales": None}),
-    ("CMTClassifier", "partial_fit", 1): Operation("partial_fit", _FIT | _CLASSES | _SCALES, {"scales": None}),
+    ("CMTClassifier", "fit", 1): Operation("fit", _FIT | _SCALES),
+    ("CMTClassifier", "partial_fit", 1): Operation("partial_fit", _FIT | _CLASSES | _SCALES),
     ("CMTClassifier", "remove", 1): Operation("remove", {"ids": "ids"}),
     ("CMTClassifier", "remove_classes", 1): Operation("remove_classes", {"labels": "labels"}),
     ("CMTMultilabelClassifier", "fit", 1): Operation("fit", _FIT_MANY | _WEIGHTS),
@@ -154,7 +154,7 @@ class EstimatorFolder(ObjectForm):
             if not self.journal.is_writable:
                 changed = {name: value for name, value in stored.items() if value != self._stored[name]}
             followed = {name: value for name, value in changed.items() if name not in self.options}
-            self.lock.change(partial(self.lock.step, partial(self._take_over, made, followed)))
+            self.lock.step(partial(self._take_over, made, followed))
         else:
             self._set_options(made)
             self.put(made)
@@ -171,9 +171,8 @@ class EstimatorFolder(ObjectForm):
         for name, value in self.options.items():
             kept = getattr(estimator, name)
             fixed = name == "random_state" or (name in estimator._fit_only and estimator.__sklearn_is_fitted__())
-            if fixed and value not in (None, kept):
-                stored = f"{kept!r}, as for the estimator in the folder"
-                raise ValueError(f"{name} must be {stored}, or omitted, got {value!r}")
+            if fixed and value is not None:
+                check_same_option(name, value, kept, "estimator")
         estimator.set_params(**_given(self.options))
         estimator._check_parameters()
 

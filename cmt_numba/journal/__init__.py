@@ -65,7 +65,7 @@ Network file systems may not support the locks. To copy an open tree, call ``sav
 from ._database import EntryDatabase, ExtraTables, SchemaRow, SharedConnection
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments, unpack_entry
 from ._files import AlreadyOpenError, JournalError
-from ._in_folder import InFolder, ObjectForm, journaled
+from ._in_folder import InFolder, ObjectForm, check_same_option, journaled
 from ._journal import Durability, DurableForm, Journal
 
 __all__ = ["AlreadyOpenError", "JournalError"]

@@ -1,14 +1,13 @@
 """Journal entries, each of which stores an operation and its arguments as arrays and JSON.
 
-The names and versions of operations, and the names and defaults of their arguments, are part of the format and never
-change their meaning. If a method or a parameter is renamed, only the operation table of the class changes. If an
+The names and versions of operations, and the names of their arguments, are part of the format and never change their
+meaning. If a method or a parameter is renamed, only the operation table of the class changes. If an
 operation changes its meaning, it gets a new version, and the old version remains.
 """
 
 import os
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ class Operation(NamedTuple):
 
     method: str | Callable[..., Any]  # the name of a method, or a function that takes the object first
     parameters: Mapping[str, str]  # parameters[name]: the parameter of the method for the argument ``name`` in entries
-    defaults: Mapping[str, Any] = MappingProxyType({})  # default values of arguments that an entry may omit
 
     def stored(self, arguments: Arguments) -> Arguments:
         """Return a method's arguments under their names in entries."""
@@ -39,11 +37,10 @@ class Operation(NamedTuple):
         unknown = sorted(stored.keys() - self.parameters.keys())
         if unknown:
             raise ValueError(f"it has an unknown argument {unknown[0]!r:.50}")
-        given = {**self.defaults, **stored}
         for name in self.parameters:
-            if name not in given:
+            if name not in stored:
                 raise ValueError(f"it lacks the argument {name!r}")
-        return {parameter: given[name] for name, parameter in self.parameters.items()}
+        return {parameter: stored[name] for name, parameter in self.parameters.items()}
 
     def call(self, on: Any, arguments: Arguments) -> Any:
         """Call the operation on an object and return its result."""

@@ -32,6 +32,12 @@ def journaled(method: Method, in_memory: Callable[[Method], Method] = changes) -
     return cast(Method, changing)
 
 
+def check_same_option(name: str, given: Any, kept: Any, what: str) -> None:
+    """Raise ValueError if an option was given that differs from that of the object in the folder."""
+    if given != kept:
+        raise ValueError(f"{name} must be {kept!r}, as for the {what} in the folder, or omitted, got {given!r}")
+
+
 class ObjectForm(DurableForm):
     """The form of an object whose class inherits :class:`InFolder` and has ``_contents``, ``_made_of`` and ``_lock``.
 
@@ -124,7 +130,7 @@ class InFolder(Closeable):
         timeout : float, default 0.0
             Time to wait for another process that has the folder open for changes, in seconds.
         **options
-            Others are parameters of the class, for a new object. Omit them for an existing one, or pass the same values, with
+            Parameters of the class, for a new object. Omit them for an existing one, or pass the same values, with
             these exceptions. ``random_state`` of estimators must be an int or None. Parameters of estimators that have
             an effect after the first fit replace the stored ones, as ``set_params`` does. An ``encoder`` of texts other
             than "use" must always be passed. ``random_state`` and ``action_features`` of an existing policy are

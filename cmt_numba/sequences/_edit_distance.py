@@ -311,7 +311,7 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         alphabet = values["alphabet"]
-        made = cls(alphabet.symbols, **{"transposition": None} | values["parameters"])
+        made = cls(alphabet.symbols, **values["parameters"])
         made._new_alphabet()
         costs = checked_costs(values["costs"], len(alphabet.symbols), normalized=made.normalized)
         both_ways = *((part, part.T) for part in (costs.pairs, costs.swaps)), (costs.openings, costs.openings[::-1])

@@ -18,7 +18,7 @@ from .._kernels import NONE, InvariantError
 from .._postings import WordStatistics
 from .._validation import as_rows, check_entries, check_matrix, check_rewards
 from .._words import Tokenizer, check_same_tokenizer, count_words
-from ..journal import Durability, DurableForm, Entry, Journal, JournalError, unpack_entry
+from ..journal import Durability, DurableForm, Entry, Journal, JournalError, check_same_option, unpack_entry
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
 from ._hybrid_search import find_competitors, learn_weights, mark_passed
@@ -646,9 +646,8 @@ class StoreContents(DurableForm):
         """Replace the state. Raise ValueError if it has other options than the user has given."""
         options = StoreOptions.of(self._given)
         for name in ("metric", "max_items", "eviction", "measure_gain"):
-            if self._given.get(name) is not None and getattr(options, name) != getattr(made.options, name):
-                message = f"{name} must be {getattr(made.options, name)!r}, as for the store in the folder, or omitted"
-                raise ValueError(f"{message}, got {self._given[name]!r}")
+            if self._given.get(name) is not None:
+                check_same_option(name, getattr(options, name), getattr(made.options, name), "store")
         check_same_tokenizer(self._given.get("tokenizer"), made.options.tokenizer)
         self._put(made)
 

@@ -15,7 +15,17 @@ import numpy as np
 from .. import _forest as forests
 from .. import _kernels as kernels
 from .._engine import Forest, enter_returned
-from ..journal import CURRENT, Arguments, Entry, JournalError, ObjectForm, Operation, find_operation, plain_arguments
+from ..journal import (
+    CURRENT,
+    Arguments,
+    Entry,
+    JournalError,
+    ObjectForm,
+    Operation,
+    check_same_option,
+    find_operation,
+    plain_arguments,
+)
 from ..persistence import Contents
 
 _RETURN = "return"  # the operation that records memories returned by queries
@@ -24,7 +34,7 @@ _MOST_NOTES = 1 << 16  # maximum number of queries whose returned ids wait to be
 OPERATIONS: dict[tuple[str, int], Operation] = {
     ("insert", 1): Operation("insert", {"keys": "X"}),
     ("update", 1): Operation(
-        "update", {"keys": "X", "hits": "hits", "rewards": "rewards", "rate": "key_learning_rate"}, {"rate": 0.0}
+        "update", {"keys": "X", "hits": "hits", "rewards": "rewards", "rate": "key_learning_rate"}
     ),
     ("teach", 1): Operation("teach", {"keys": "X", "ids": "ids", "passes": "n_passes", "afresh": "afresh"}),
     ("remove", 1): Operation("remove", {"ids": "ids"}),
@@ -38,7 +48,6 @@ OPERATIONS: dict[tuple[str, int], Operation] = {
 """The operations in a tree's entries, by name and version."""
 
 _OF_OWNER = frozenset({"lock", "_lock", "journal"})  # attributes of a forest that a restored one keeps
-# counters that differ if the trees differ
 VALUES = frozenset({"state.keys.values", "state.weights.dense"})
 """Names of the large arrays of trees. Kernels are safe with any values in them, if links lead to memories."""
 
@@ -133,9 +142,8 @@ class TreeFolder(ObjectForm):
     def use(self, made: Any) -> None:
         given, forest = self._given, made._forest
         for name in self.options:
-            if name in forest.options and given.options[name] != forest.options[name]:
-                wanted = f"{name} must be {forest.options[name]!r}, as for the tree in the folder, or omitted"
-                raise ValueError(f"{wanted}, got {given.options[name]!r}")
+            if name in forest.options:
+                check_same_option(name, given.options[name], forest.options[name], "tree")
         if "n_threads" in self.options:
             forest.n_threads = given.n_threads
         if not self.is_open:

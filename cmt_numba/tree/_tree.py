@@ -294,7 +294,7 @@ class ContextualMemoryTree(InFolder, files.Saved):
             raise ValueError("epsilon must be 0 if among is given, as exploration ignores filters: pass epsilon=0.0")
         candidates = None
         if among is not None:
-            candidates = forest.filters.of(among, None, lambda: engine.Filter(*checks.check_among(among)))
+            candidates = forest.filters.of(among, lambda: engine.Filter(*checks.check_among(among)))
         hits = engine.query_forest(forest, rows, k, n_leaves, epsilon=epsilon, among=candidates, progress=progress)
         engine.note_returned(forest, hits.ids)
         return hits

@@ -76,7 +76,7 @@ def test_a_shard_accepts_only_what_was_agreed_on():
         with pytest.raises(TypeError, match="strings, like the keys in the store, got integers"):
             shard.change(COMPLETE.version, f"d {method}", method, [7], X[:1], None)
     assert len(opened(shard).store) == 0
-    made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None)
+    made = shard.change(COMPLETE.version, "e", "add", keys[:1], scipy.sparse.csr_array(X[:1]), None, None, None)
     assert not isinstance(made, distributed_calls.OtherTopology)
     assert distributed_store_access.schema_of(opened(shard).store) == COMPLETE.schema  # dense, as agreed
     with pytest.raises(ValueError, match="4 features"):
@@ -99,7 +99,7 @@ def test_a_new_schema_leaves_a_move_under_way_as_it_is():
 
 def test_returning_memories_replace_leftover_copies():
     shard, keys = new_shard(COMPLETE), keys_of("shard-000")
-    shard.change(COMPLETE.version, "a", "add", keys, X[:3], None)
+    shard.change(COMPLETE.version, "a", "add", keys, X[:3], None, None, None)
     back = COMPLETE.next(NAMES[1:]).next(NAMES)
     shard.adopt(back)
     assert shard.receive(back.move, "shard-001", 1, Items(keys[:2], X[:2], [{"n": 1}, None], [None, None]))

@@ -246,7 +246,7 @@ def test_memories_added_during_a_query_displace_no_others(monkeypatch: pytest.Mo
         distributed_calls.ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0)
     )
     shard.adopt(topology)
-    shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]), None)
+    shard.change(topology.version, "one", "add", ["far"], np.float32([[0.0, 1.0]]), None, None, None)
     store = opened(shard).store
     query = store._query
 
@@ -268,7 +268,7 @@ def test_a_leaving_shard_refuses_late_queries(monkeypatch: pytest.MonkeyPatch):
         distributed_calls.ShardPlan("shard-000", "", None, True, None, {"random_state": 0}, 0)
     )
     shard.adopt(stays)
-    shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32), None)
+    shard.change(stays.version, "one", "add", ["a"], np.ones((1, 2), np.float32), None, None, None)
 
     def fail(keys: list[Any]) -> None:
         shard.adopt(leaves)

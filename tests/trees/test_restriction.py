@@ -101,7 +101,7 @@ def test_a_repeated_filter_is_prepared_once_until_a_change():
 
     def prepared(among):
         tree.query(X[:1], among=among)
-        return forest_of(tree).filters.of(among, None, lambda: pytest.fail("it is not remembered"))
+        return forest_of(tree).filters.of(among, lambda: pytest.fail("it is not remembered"))
 
     by_ids, by_mask = prepared(ids), prepared(mask)
     assert prepared(ids) is by_ids
