@@ -57,7 +57,7 @@ class ListFile(NamedTuple):
             file.write(text.encode())
 
 
-_STORE_FILE = ListFile("shards.json", "ShardedStore", 4, "store")
+_STORE_FILE = ListFile("shards.json", "ShardedStore", 5, "store")
 _CLASSIFIER_FILE = ListFile("classifier.json", "ShardedClassifier", 2, "classifier")
 
 

@@ -132,8 +132,12 @@ class Replica:
     def _repeat(self, store: MemoryStore, moves: Moves, name: str, arguments: tuple[Any, ...]) -> None:
         if name == "change":
             make_change(store, arguments[0], arguments[1:])
-        elif name != "nothing":
-            getattr(moves, name)(*arguments)  # "adopt", "receive" or "forget"
+        elif name == "adopt":
+            moves.adopt(*arguments)
+        elif name == "receive":
+            moves.receive(*arguments)
+        elif name == "forget":
+            moves.forget(*arguments)
 
     def wait(self) -> None:
         """Wait until the copy is complete."""

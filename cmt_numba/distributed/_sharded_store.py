@@ -43,7 +43,7 @@ _BYTES_TO_SHARE = 1 << 16  # minimum size of vector blocks that are passed throu
 class ShardedStore(Closeable):
     """A :class:`~cmt_numba.MemoryStore` on several machines, with its memories divided among Ray actors.
 
-    Consistent hashing assigns keys to shards. All shards answer a query, each with its own filter, and the best results
+    Rendezvous hashing assigns keys to shards. All shards answer a query, each with its own filter, and the best results
     are merged. A change is one transaction in each shard. All arguments are checked before anything changes. If a shard
     fails later, other shards may have made their part of the change, and :class:`PartialChangeError` lists the keys.
 

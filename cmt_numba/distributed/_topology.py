@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
@@ -12,8 +11,6 @@ import scipy.sparse
 from ..store import Key
 from ._errors import ShardConflictError
 
-_POINTS = 512  # number of points per shard on the ring. The shares of shards differ by about ``1 / sqrt(512)``, or 4 %.
-_IN_A_DIGEST = 8  # number of points from a digest of 64 bytes
 _DESCRIPTIONS = {
     "metric": "has the metric {}",
     "n_features": "contains vectors of {} features",
@@ -22,26 +19,18 @@ _DESCRIPTIONS = {
 _KEY_TYPES = {"str": "strings", "int": "integers"}
 
 
-class Ring:
-    """A hash ring for consistent hashing (Karger et al., 1997).
+def owners_of(names: Sequence[str], hashed: np.ndarray) -> np.ndarray:
+    """Return the position in ``names`` of the shard that owns each key, given its hash: int64, shape (n,).
 
-    A shard has points on the ring, which depend on its name. The shard with the first point after a key's hash owns the
-    key. When a shard is added, only the keys that it takes over change owners.
+    The shard with the largest hash of its name and the key owns the key (rendezvous hashing: Thaler and Ravishankar,
+    1998). When a shard is added, only the keys that it takes over change owners.
     """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        points = [_points(name) for name in names]
-        owners = np.repeat(np.arange(len(names)), _POINTS)
-        order = np.argsort(np.concatenate(points), kind="stable")
-        self._points, self._owners = np.concatenate(points)[order], owners[order]
-
-    def owners(self, hashed: np.ndarray) -> np.ndarray:
-        """Return the position in ``names`` of the shard that owns each key, given its hash: int64, shape (n,)."""
-        following = np.searchsorted(self._points, hashed)
-        return np.asarray(self._owners[following % self._points.size])
-
-
-_ring = lru_cache(maxsize=8)(Ring)
+    owners, largest = np.zeros(hashed.size, np.int64), np.zeros(hashed.size, np.uint64)
+    for shard, of_name in enumerate(hash_keys(names)):
+        of_both = _mixed(hashed ^ of_name)
+        wins = of_both > largest
+        owners[wins], largest[wins] = shard, of_both[wins]
+    return owners
 
 
 def hash_keys(keys: Sequence[Key]) -> np.ndarray:
@@ -50,11 +39,6 @@ def hash_keys(keys: Sequence[Key]) -> np.ndarray:
         return _mixed(np.array(keys, np.int64).view(np.uint64))
     digests = b"".join(blake2b(key.encode(), digest_size=8).digest() for key in keys)  # type: ignore[union-attr]
     return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
-def _points(name: str) -> np.ndarray:
-    digests = [blake2b(f"{name} {i}".encode()).digest() for i in range(_POINTS // _IN_A_DIGEST)]
-    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
@@ -160,7 +144,7 @@ class Topology(NamedTuple):
 
     def divided(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
         """Return a dictionary from shard names to the positions of their keys."""
-        owners = _ring(self.after).owners(hash_keys(keys))
+        owners = owners_of(self.after, hash_keys(keys))
         order = np.argsort(owners, kind="stable")
         present, firsts = np.unique(owners[order], return_index=True)
         parts = np.split(order, firsts[1:])
@@ -170,10 +154,9 @@ class Topology(NamedTuple):
         """Return a dictionary from shard names to the positions of keys that leave the shard in the current move."""
         if not self.is_moving or not keys:
             return {}
-        old, new = _ring(self.before), _ring(self.after)
         hashed = hash_keys(keys)
-        former = np.array(self.before)[old.owners(hashed)]
-        moving = np.flatnonzero(former != np.array(self.after)[new.owners(hashed)])
+        former = np.array(self.before)[owners_of(self.before, hashed)]
+        moving = np.flatnonzero(former != np.array(self.after)[owners_of(self.after, hashed)])
         return {str(name): moving[former[moving] == name] for name in np.unique(former[moving])}
 
     def to_json(self) -> str:

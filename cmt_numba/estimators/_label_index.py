@@ -529,7 +529,7 @@ class LabelIndex(files.WithFields):
         share_rows(answer, rows.n_rows, threads_for(rows.n_rows, options))
 
 
-def threads_for(n_rows: int, options: LabelOptions) -> int:
+def threads_for(n_rows: int, options: Any) -> int:
     """Return the number of threads for a batch of ``n_rows`` rows."""
     most = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))

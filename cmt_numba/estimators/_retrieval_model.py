@@ -9,7 +9,6 @@ from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any, Self
 
-import numba
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -20,14 +19,13 @@ from .._feedback import LearnedSearch
 from .._index import DenseIndex
 from .._kernels import NONE, Hits, Rows, as_matrix, no_hits, require, with_room
 from .._postings import SparseIndex
-from .._validation import check_jobs
 from ._fields import INDEX, LEARNED
 from ._input import Factors, filled
+from ._label_index import threads_for
 from ._memories import Memories
 from ._values import Components, ValueStore
 
 _DIGEST_SIZE = 16  # size in bytes of the digest of a value
-_ROWS_WORTH_A_THREAD = 64  # with fewer rows, starting a thread takes longer than the time it saves
 _ROWS_AT_ONCE = 4096  # number of dense keys between checks for interrupts
 
 
@@ -277,7 +275,7 @@ class RetrievalModel(files.WithFields):
 
     def best_memories(self, rows: Rows, k: int, options: Any) -> Hits:
         """Return the ``k`` best memories of each row, and their scores."""
-        n_threads, target = _threads(options, rows.n_rows), options.target_recall
+        n_threads, target = threads_for(rows.n_rows, options), options.target_recall
         if self.by_value is not None:
             expected = self.by_value.expect(rows, n_threads)
             ids, scores = self.index.search(expected, k, target, n_threads=n_threads)
@@ -295,8 +293,3 @@ class RetrievalModel(files.WithFields):
         if self.learned is not None and ids.size > 0:
             parts = self.learned.explain(self.index, as_matrix(rows), self.memories.entries_of(ids), target)
         return parts or [{"similarity": score} for score in scores.tolist()]
-
-
-def _threads(options: Any, n_rows: int) -> int:
-    most = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))

@@ -197,7 +197,7 @@ def write_bad_folder(path: Path, *, moving: bool, kind: type = str, width: int =
         with MemoryStore(path / name) as store:
             store.add(own, np.eye(n_features)[:3])
     after = list(NAMES[:1] if moving else NAMES)
-    found = {"kind": "ShardedStore", "version": 4, "complete": True, "topology": 2, "shards": after}
+    found = {"kind": "ShardedStore", "version": 5, "complete": True, "topology": 2, "shards": after}
     (path / "shards.json").write_text(
         json.dumps(found | {"before": NAMES, "schema": [], "move": 1, "left": [], "parts": 2, "made": 2})
     )
