@@ -21,25 +21,17 @@ commands = Commands(__doc__)
 
 METRICS = "cosine", "inner_product", "euclidean"
 WANTED = [(k, target) for k in (1, 10, 100) for target in (0.95, 0.99)]
-N_PARTS, N_ALONE = 40, 300
+N_PARTS, N_ALONE = 40, 1000
 
 Line = tuple[str, list[float], list[float]]
 
 
-def measure(names: str, n: int) -> list[Line]:
-    """Return for each distribution and metric the recall and microseconds of batches and single rows.
-
-    There are ``n`` vectors. Only distributions are measured whose names have one of the words in ``names``.
-    """
-    return [
-        line
-        for name in DISTRIBUTIONS
-        if any(word in name for word in names.split(","))
-        for line in (of_metric(name, metric, n) for metric in METRICS)
-    ]
+def measure(name: str, n: int) -> list[Line]:
+    """Return for each metric the recall and microseconds of batches and single rows, with ``n`` vectors."""
+    return [measure_metric(name, metric, n) for metric in METRICS]
 
 
-def of_metric(name: str, metric: str, n: int) -> Line:
+def measure_metric(name: str, metric: str, n: int) -> Line:
     """Return the name, and the recall and microseconds per query of batches and of single rows for all ``WANTED``."""
     X = DISTRIBUTIONS[name](np.random.default_rng(0), n + N_QUERIES).astype(np.float32)
     stored, queries = X[:-N_QUERIES], X[-N_QUERIES:]
@@ -58,16 +50,15 @@ def of_metric(name: str, metric: str, n: int) -> Line:
     return f"{name}, {metric}", recalls, times
 
 
-def measure_older(sources: Path, names: str, n: int) -> list[Line]:
+def measure_older(sources: Path, name: str, n: int, cache: str) -> list[Line]:
     """Measure the version in a folder, in a separate process, and return its figures."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ | {"PYTHONPATH": str(sources), "NUMBA_CACHE_DIR": cache}
-        command = [sys.executable, __file__, "as-json", "--names", names, "--n", str(n)]
-        shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+    environment = os.environ | {"PYTHONPATH": str(sources), "NUMBA_CACHE_DIR": cache}
+    command = [sys.executable, __file__, "as-json", "--names", name, "--n", str(n)]
+    shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
     return [(name, recalls, times) for name, recalls, times in json.loads(shown)]
 
 
-NAMES = argument("--names", default="", metavar="WORDS", help="distributions to measure, separated by commas")
+NAMES = argument("--names", nargs="+", default=list(DISTRIBUTIONS), choices=DISTRIBUTIONS, metavar="NAME")
 
 SIZE = argument("--n", type=int, default=20_000, help="number of vectors")
 
@@ -75,17 +66,22 @@ SIZE = argument("--n", type=int, default=20_000, help="number of vectors")
 @commands.add(NAMES, SIZE)
 def as_json(given: argparse.Namespace) -> None:
     """Print recall and times as JSON."""
-    print(json.dumps(measure(given.names, given.n)))
+    print(json.dumps([line for name in given.names for line in measure(name, given.n)]))
 
 
 @commands.add(NAMES, SIZE, argument("--older", type=Path, metavar="FOLDER", help="the sources of another version"))
 def table(given: argparse.Namespace) -> None:
     """Print recall, and with an older version also its recall and the ratio of times."""
-    lines = measure(given.names, given.n)
+    lines: list[Line] = []
+    older: list[Line] = []
+    with tempfile.TemporaryDirectory() as cache:
+        for name in given.names:  # one after the other, because the speed of a machine changes
+            lines += measure(name, given.n)
+            if given.older:
+                older += measure_older(given.older, name, given.n, cache)
     heads = [f"{kind}, k={k}, {target}" for kind in ("batch", "single") for k, target in WANTED]
     print_table(["vectors", *heads], [[name, *recalls] for name, recalls, _ in lines], "Recall")
     if given.older:
-        older = measure_older(given.older, given.names, given.n)
         print_table(["vectors", *heads], [[name, *recalls] for name, recalls, _ in older], "Recall, other version")
         ratios = [np.divide(line[2], other[2]) for line, other in zip(lines, older, strict=True)]
         rows = [[line[0], *times] for line, times in zip(lines, ratios, strict=True)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-N_QUERIES = 600
+N_QUERIES = 2000
 """Number of queries: the last vectors of a distribution."""
 
 Rng = np.random.Generator
