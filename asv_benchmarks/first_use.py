@@ -11,7 +11,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from time import process_time
+from pathlib import Path
+from time import process_time, thread_time
 from typing import Any
 
 commands = Commands(__doc__)
@@ -85,6 +86,58 @@ def store(options: argparse.Namespace) -> None:
     rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5))])
     headers = ["call", "CPU s, empty cache", "next process", "functions", "compiled again"]
     print_table(headers, rows, f"First use of a store, {options.features} features", ".2f")
+
+
+N_QUERIES, N_CHANGES = 2_000, 200
+
+
+@commands.add(argument("--n", type=int, default=100_000, help="number of memories"), FEATURES)
+def loaded(options: argparse.Namespace) -> None:
+    """Print the CPU times of the first calls of a store in a folder that was closed and opened again.
+
+    Memories have a vector and a payload. Kernels are compiled by another store before.
+    """
+    import numpy as np
+
+    from cmt_numba import MemoryStore
+
+    n, rng = options.n, np.random.default_rng(0)
+    centers = rng.normal(size=(100, options.features))
+
+    def vectors(n: int) -> np.ndarray:
+        drawn = centers[rng.integers(100, size=n)] + 0.5 * rng.normal(size=(n, options.features))
+        return drawn.astype(np.float32)
+
+    def call_all(store: MemoryStore, first: int, n_queries: int) -> dict[str, np.ndarray]:
+        X, payload = vectors(n_queries), {"a": 1}
+        calls: dict[str, Callable[[int], Any]] = {
+            "query": lambda i: store.query(X[i : i + 1], 10),
+            "add": lambda i: store.add([first + i], X[i : i + 1], [payload]),
+            "upsert": lambda i: store.upsert([i], X[i : i + 1], [payload]),
+            "delete": lambda i: store.delete([i + N_CHANGES]),
+        }
+        times = {}
+        for name, call in calls.items():
+            spent = []
+            for i in range(n_queries if name == "query" else N_CHANGES):
+                before = thread_time()
+                call(i)
+                spent.append(thread_time() - before)
+            times[name] = np.array(spent)
+        return times
+
+    with tempfile.TemporaryDirectory() as folder:
+        for size, path in ((3_000, Path(folder) / "small"), (n, Path(folder) / "store")):
+            with MemoryStore(path, random_state=0, n_threads=1, sync_every=1000) as store:
+                for part in np.array_split(np.arange(size), -(-size // 10_000)):
+                    store.add(part.tolist(), vectors(part.size), [{"a": 1}] * part.size)
+            start = process_time()
+            with MemoryStore(path, n_threads=1, sync_every=1000) as store:
+                opened = process_time() - start
+                times = call_all(store, size, N_QUERIES)
+    rows = [[name, 1e6 * np.median(t[:100]), 1e6 * np.median(t[-100:]), 1e3 * t.max()] for name, t in times.items()]
+    title = f"First calls after loading {n} memories, which takes {1e3 * opened:.0f} ms"
+    print_table(["call", "us, first 100", "us, last 100", "longest, ms"], rows, title, ".1f")
 
 
 main = commands.main

@@ -36,7 +36,7 @@ def measure_metric(name: str, metric: str, n: int) -> Line:
     X = DISTRIBUTIONS[name](np.random.default_rng(0), n + N_QUERIES).astype(np.float32)
     stored, queries = X[:-N_QUERIES], X[-N_QUERIES:]
     store = MemoryStore(metric=metric, random_state=0)
-    for part in np.array_split(np.arange(n), N_PARTS):
+    for part in np.array_split(np.arange(len(stored)), N_PARTS):
         store.add(part.tolist(), stored[part])
     true = store.query(queries, 100, target_recall=1.0).scores
     recalls, times = [], []
@@ -48,6 +48,12 @@ def measure_metric(name: str, metric: str, n: int) -> Line:
             times.append(1e6 * (thread_time() - before) / len(found))
             recalls.append(float((found >= true[: len(found), k - 1 : k]).mean()))  # equal scores are interchangeable
     return f"{name}, {metric}", recalls, times
+
+
+def lowest(names: list[str], lines: list[Line]) -> list[list[str]]:
+    """Return for each distribution and metric the lowest recall with each target."""
+    least = [f"{min(recalls[0::2]):.3f}, {min(recalls[1::2]):.3f}" for _, recalls, _ in lines]
+    return [[name, *least[3 * i : 3 * i + 3]] for i, name in enumerate(names)]
 
 
 def measure_older(sources: Path, name: str, n: int, cache: str) -> list[Line]:
@@ -81,6 +87,7 @@ def table(given: argparse.Namespace) -> None:
                 older += measure_older(given.older, name, given.n, cache)
     heads = [f"{kind}, k={k}, {target}" for kind in ("batch", "single") for k, target in WANTED]
     print_table(["vectors", *heads], [[name, *recalls] for name, recalls, _ in lines], "Recall")
+    print_table(["vectors", *METRICS], lowest(given.names, lines), "Lowest recall with the targets 0.95 and 0.99")
     if given.older:
         print_table(["vectors", *heads], [[name, *recalls] for name, recalls, _ in older], "Recall, other version")
         ratios = [np.divide(line[2], other[2]) for line, other in zip(lines, older, strict=True)]

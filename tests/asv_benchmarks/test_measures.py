@@ -151,7 +151,7 @@ def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
 
 def test_recalls_of_distributions(run: Callable[..., str]):
     shown = run("recalls", "table", "--names", "10 near copies, 64", "--n", "3000")
-    lines = [line.split("|")[2:-1] for line in shown.splitlines() if line.startswith("| 10 near copies")]
+    lines = [line.split("|")[2:-1] for line in shown.splitlines() if line.startswith("| 10 near copies, 64, ")]
     assert np.array(lines, float).shape == (3, 12)
     assert np.array(lines, float).min() > 0.9
 
