@@ -37,7 +37,7 @@ _FIXED = {
 _AT_ONCE = 10_000  # number of rows per fetch
 _FEW = 64  # break-even point: up to this many ids, one SQL parameter per id is faster than a JSON list
 _MOST_FOUND = 1024  # number of keys of recent results whose ids are kept
-_AS_LONG = 16  # a lookup takes about as long as reading this many records
+_AS_LONG = 8  # a lookup takes about as long as reading this many records
 
 
 def _create_index(path: str) -> str:
@@ -192,15 +192,21 @@ class KeyTable:
     Threads may read while one thread changes the table: new columns are swapped in atomically, and existing arrays do
     not change, except for kinds. A record takes 17 bytes, plus the key if it is a string.
 
-    - ``ids`` (int64 (n,)): ids in ascending order.
-    - ``keys`` (str or of int n): their keys, all of one type; an array of objects or of int64 in the table.
-    - ``kinds`` (int8 (n,)): WITH or WITHOUT for each record; GONE after its deletion.
+    A new table is empty. Until ``is_complete`` is set, it has the records up to some id, and ignores later ones.
     """
 
-    def __init__(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
-        self._columns = GrowingColumns(ids, as_array(keys), kinds)
+    def __init__(self) -> None:
+        # int64: ids in ascending order; int64 or object: their keys; int8: WITH or WITHOUT, GONE after a deletion
+        self._columns = GrowingColumns(np.empty(0, np.int64), as_array([]), np.empty(0, np.int8))
         self._n_gone = 0
+        self.is_complete = False
         self._forget_found()
+
+    @property
+    def last_id(self) -> int:
+        """The last id in the table, or -1 if it is empty."""
+        ids = self._columns.columns[0]
+        return int(ids[-1]) if ids.size > 0 else -1
 
     @property
     def kind(self) -> type | None:
@@ -245,7 +251,7 @@ class KeyTable:
         return self._ids_found
 
     def append(self, ids: np.ndarray, keys: Sequence[Key], kinds: np.ndarray) -> None:
-        """Add records. Their ids must exceed all others."""
+        """Add records. Their ids must exceed all others, and their keys must be of one type."""
         if len(self._columns) == self._n_gone:  # an empty table takes keys of either type
             self._columns, self._n_gone = GrowingColumns(ids, as_array(keys), kinds), 0
         else:
@@ -254,19 +260,21 @@ class KeyTable:
     def mark(self, ids: np.ndarray, new_kinds: np.ndarray) -> None:
         """Update which memories have payloads."""
         all_ids, _, kinds = self._columns.columns
-        kinds[all_ids.searchsorted(ids)] = new_kinds
+        at = all_ids.searchsorted(ids)
+        is_known = at < all_ids.size
+        kinds[at[is_known]] = new_kinds[is_known]
 
     def follow(self, changed: np.ndarray, rows: list[SchemaRow]) -> None:
         """Apply changes that a writer has made: the ids that may have changed, and the rows of those that are stored.
 
         A row has the id, the key and the kind.
         """
-        last = self._columns.columns[0].max(initial=-1)
+        last = self.last_id
         ids, kinds = (np.array([row[i] for row in rows], np.int64) for i in (0, 2))
         self.delete(np.setdiff1d(changed, ids))
         are_old = ids <= last
         self.mark(ids[are_old], kinds[are_old].astype(np.int8))
-        if not are_old.all():
+        if self.is_complete and not are_old.all():
             keys: Any = [row[1] for row in rows if row[0] > last]  # type: ignore[operator]
             self.append(ids[~are_old], keys, kinds[~are_old].astype(np.int8))
 
@@ -305,8 +313,7 @@ class Records:
     def __init__(self, database: Any) -> None:
         self._database = database
         self.next_change: Callable[[], int] = int
-        self._table: KeyTable | None = None  # made after many lookups
-        self._to_look_up: int | None = None  # remaining lookups in the database before the table is made
+        self._table = KeyTable()
         self._reading = threading.Lock()
         self._expired = _UNKNOWN
         self._now: float | None = None
@@ -357,62 +364,56 @@ class Records:
     def named(self, ids: np.ndarray) -> NamedMemories:
         """Return the records for an array of ids of any shape.
 
-        The first lookups read the database. After many of them, all keys are read into a table.
+        The first lookups read the database. Each of them also reads some keys into the table, until it is complete.
         """
+        if not self._table.is_complete:
+            self._read_keys(_AS_LONG * ids.size)
         table = self._table
-        if table is not None:
-            return table.find(ids)
-        if self._to_look_up is None:
-            n: Any = self._database.execute("SELECT count(*) FROM records")
-            self._to_look_up = n[0][0] // _AS_LONG
-        self._to_look_up -= ids.size
-        return self.keep_keys().find(ids) if self._to_look_up < 0 else self._look_up(ids)
+        return table.find(ids) if table.is_complete else self._look_up(ids)
 
     def _look_up(self, ids: np.ndarray) -> NamedMemories:
-        some, places = np.unique(ids, return_inverse=True)
-        found = {row[0]: row[1:] for row in self.named_rows(some)}
+        listed = ids.reshape(-1).tolist()
+        found = {row[0]: row[1:] for row in self._named_rows(listed)}
         nothing = next(iter(found.values()), (None, 0))[0], GONE
-        all_rows: Any = [found.get(memory_id, nothing) for memory_id in some.tolist()]
+        all_rows: Any = [found.get(memory_id, nothing) for memory_id in listed]
         keys, kinds = as_array([row[0] for row in all_rows]), np.array([row[1] for row in all_rows], np.int8)
-        return NamedMemories(ids, keys[places], ids, kinds[places])
+        return NamedMemories(ids, keys.reshape(ids.shape), ids, kinds.reshape(ids.shape))
 
-    def named_rows(self, ids: np.ndarray) -> list[SchemaRow]:
-        """Return the id, the key and the kind of the existing records among distinct ids, in the order of ids."""
-        statement = f"SELECT r.id, r.key, {_KIND} FROM json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
-        listed = ids.tolist()
-        rows: list[SchemaRow] = self._database.execute(statement, (json.dumps(listed),), listed)
-        return rows
+    def _named_rows(self, ids: list[int]) -> list[SchemaRow]:
+        """Return the id, the key and the kind of the existing records among ids, in any order."""
+        columns = f"SELECT r.id, r.key, {_KIND} FROM"
+        if len(ids) <= _FEW:
+            rows = self._database.execute(f"{columns} records AS r WHERE id IN {_places(ids)}", tuple(ids), ids)
+        else:
+            statement = f"{columns} json_each(?) AS j CROSS JOIN records AS r ON r.id = j.value"
+            rows = self._database.execute(statement, (json.dumps(list(set(ids))),), ids)
+        return list(rows)
 
     def keep_keys(self) -> KeyTable:
         """Return the table of all keys. The first call reads it from the database."""
-        table = self._table
-        if table is None:
-            with self._reading:
-                table = self._table
-                if table is None:
-                    table = self._table = self._read_keys()
-        return table
+        while not self._table.is_complete:
+            self._read_keys(_AT_ONCE)
+        return self._table
 
-    def _read_keys(self) -> KeyTable:
+    def _read_keys(self, n: int) -> None:
+        """Read the next keys into the table: ``n`` of them, or more in several steps."""
         # Fetching columns as JSON takes a third of the time of fetching rows of objects.
-        rows = f"SELECT id, key, {_KIND} AS kind FROM records WHERE id > ? ORDER BY id LIMIT {_AT_ONCE}"
+        rows = f"SELECT id, key, {_KIND} AS kind FROM records WHERE id > ? ORDER BY id LIMIT ?"
         statement = f"SELECT json_group_array(id), json_group_array(key), json_group_array(kind) FROM ({rows})"
-        ids: list[int] = []
-        keys: list[Key] = []
-        kinds: list[int] = []
-        while True:
-            found: Any = self._database.execute(statement, (ids[-1] if ids else -1,))
-            some, *others = map(json.loads, found[0])
-            if not some:
-                return KeyTable(np.array(ids, np.int64), keys, np.array(kinds, np.int8))
-            ids += some
-            keys += others[0]
-            kinds += others[1]
+        while n > 0 and not self._table.is_complete:
+            with self._reading:
+                table, most = self._table, min(n, _AT_ONCE)
+                found: Any = self._database.execute(statement, (table.last_id, most))
+                ids, keys, kinds = map(json.loads, found[0])
+                if ids:
+                    table.append(np.array(ids, np.int64), keys, np.array(kinds, np.int8))
+                table.is_complete = len(ids) < most
+            n -= most
 
     def forget(self, database: Any = None) -> None:
         """Drop the table of keys, because a change was rolled back or for another database."""
         with self._reading:
-            self._table = self._to_look_up = None
+            self._table = KeyTable()
             self._expired = _UNKNOWN
             if database is not None:
                 self._database = database
@@ -420,9 +421,8 @@ class Records:
     def follow(self, entries: Iterable[Entry]) -> None:
         """Follow the changes that a writer has made with some entries."""
         with self._reading:
-            if self._table is not None:
-                ids = np.unique(np.concatenate([_changed_ids(entry) for entry in entries]))
-                self._table.follow(ids, self.named_rows(ids))
+            ids = np.unique(np.concatenate([_changed_ids(entry) for entry in entries]))
+            self._table.follow(ids, sorted(self._named_rows(ids.tolist())))
             self._expired = _UNKNOWN
         self.expired()
 
@@ -434,7 +434,7 @@ class Records:
     def _find(self, keys: Sequence[Key]) -> np.ndarray:
         if len(keys) <= _FEW:
             with self._reading:
-                known = {} if self._table is None else self._table.recent_ids()
+                known = self._table.recent_ids()
                 few = [known.get(key, -1) for key in keys]
             if -1 in few:
                 statement = f"SELECT key, id FROM records WHERE key IN {_places(keys)}"
@@ -487,7 +487,7 @@ class Records:
 
     def kind(self) -> type | None:
         """Return the type of the keys, or None if there are none."""
-        if self._table is not None:
+        if self._table.is_complete:
             return self._table.kind
         found = self._database.execute("SELECT key FROM records LIMIT 1")
         return type(found[0][0]) if found else None
@@ -587,7 +587,7 @@ class Records:
         rows, number = zip(ids.tolist(), keys, payloads, texts, expires, strict=True), self.next_change()
         with self._reading:
             self._database.execute_many(_INSERT, ((*row, number, _checksum(*row)) for row in rows))
-            if self._table is not None:
+            if self._table.is_complete:
                 self._table.append(ids, keys, _kinds_of(payloads))
         self._note_times(expires)
 
@@ -606,8 +606,7 @@ class Records:
         )
         with self._reading:
             self._database.execute_many(statement, rows)
-            if self._table is not None:
-                self._table.mark(ids, _kinds_of(payloads))
+            self._table.mark(ids, _kinds_of(payloads))
         self._note_times(expires)
 
     def _note_times(self, expires: Sequence[float | None]) -> None:
@@ -620,16 +619,14 @@ class Records:
         statement = f"UPDATE records SET payload = ?1, checksum = {checksum}, changed = ?3 WHERE id = ?2"
         with self._reading:
             self._database.execute_many(statement, zip(payloads, ids.tolist(), [number] * ids.size, strict=True))
-            if self._table is not None:
-                self._table.mark(ids, _kinds_of(payloads))
+            self._table.mark(ids, _kinds_of(payloads))
 
     def delete(self, ids: np.ndarray) -> None:
         """Delete records."""
         rows = [(memory_id,) for memory_id in ids.tolist()]
         with self._reading:
             self._database.execute_many("DELETE FROM records WHERE id = ?", rows)
-            if self._table is not None:
-                self._table.delete(ids)
+            self._table.delete(ids)
         if self._expired.ids.size > 0:
             self._expired = _UNKNOWN
 

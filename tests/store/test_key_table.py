@@ -9,7 +9,7 @@ from cmt_numba.store._records import WITH, WITHOUT, KeyTable
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "mark", "delete"]), st.integers(0, 2**16)), max_size=25))
 def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
-    table, expected, next_id = KeyTable(np.empty(0, np.int64), [], np.empty(0, np.int8)), {}, 0
+    table, expected, next_id = KeyTable(), {}, 0
     for kind, seed in changes:
         random = np.random.default_rng(seed)
         some = random.permutation(np.array(list(expected), np.int64))[: random.integers(12)]
@@ -34,7 +34,8 @@ def test_a_table_of_keys_is_a_dict(changes: list[tuple[str, int]]):
 
 def test_ids_may_begin_anywhere_and_be_asked_in_any_shape():
     for first in (0, 7):
-        table = KeyTable(np.arange(first, first + 3), [10, 11, 12], np.array([WITH, WITHOUT, WITH], np.int8))
+        table = KeyTable()
+        table.append(np.arange(first, first + 3), [10, 11, 12], np.array([WITH, WITHOUT, WITH], np.int8))
         for ids in (np.array([[first + 2, first], [-1, first + 3]]), np.array([[first + 1], [first - 1]])):
             named = table.find(ids)
             keys, are_there, has_payload = named.keys, named.are_there, named.kinds == WITH
