@@ -18,6 +18,7 @@ from .effort import (
     N_MEASURED,
     N_MEASURED_OF_LISTS,
     N_MEASURED_OF_OTHERS,
+    N_MEASURED_OF_PRODUCTS,
     N_RECENT,
     N_REFERENCES,
     N_SAMPLES,
@@ -106,7 +107,7 @@ class DenseIndex:
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
-        self._gaps = Gaps(np.empty((0, N_COLUMNS), np.float32), 0, n_features)
+        self._gaps = Gaps(np.empty((0, N_COLUMNS), np.float32), 0, n_features, metric)
         self._due = 0.0  # number of samples
         self._n_measured, self._n_lists_measured = 1, 1  # vectors and lists at the last sample
         self._checks = QueryChecks()
@@ -201,7 +202,8 @@ class DenseIndex:
             self.remove(ids[: len(self) - before])
             raise
         self.next_id = max(self.next_id, int(ids.max()) + 1)
-        self._measure((N_MEASURED_OF_OTHERS if self._gaps.have_copies else N_MEASURED) * n, N_SAMPLES)
+        usual = N_MEASURED_OF_PRODUCTS if self.metric == "inner_product" else N_MEASURED
+        self._measure((N_MEASURED_OF_OTHERS if self._gaps.have_copies else usual) * n, N_SAMPLES)
         return ids
 
     def _change(self, change: int, ids: np.ndarray, X: np.ndarray) -> None:
@@ -292,7 +294,7 @@ class DenseIndex:
         The vector with the id ``ids[i]``, which may be -1, does not count as a result of query ``i``.
         """
         if len(self) > _FEW:
-            self._gaps = Gaps(self._samples_of(Q, self._slots_of(ids)), 0, self.n_features)
+            self._gaps = Gaps(self._samples_of(Q, self._slots_of(ids)), 0, self.n_features, self.metric)
 
     def _samples_of(self, X: np.ndarray, ignored: np.ndarray, radius: float | None = None) -> np.ndarray:
         """Return samples for :class:`Gaps`.
@@ -492,7 +494,7 @@ class DenseIndex:
         state = restored(index._state, arrays)
         check_state(state, facts["next_id"])
         changes.derive(state)
-        index._set_state(state)
+        index._set_state(with_room(state, 1))  # now, so that the first change takes no longer than others
         require(index._state.totals[METRIC] == METRICS[index.metric], "the metrics must agree")
         samples = arrays["samples"]
         require(
@@ -502,7 +504,7 @@ class DenseIndex:
         require(len(samples) <= N_SAMPLES, f"there must be at most {N_SAMPLES} samples")
         index.next_id, index._due = facts["next_id"], facts["due"]
         index._n_measured, index._n_lists_measured = facts["n_measured"], facts["n_lists_measured"]
-        index._gaps = Gaps(samples.copy(), facts["n_samples"], index.n_features)
+        index._gaps = Gaps(samples.copy(), facts["n_samples"], index.n_features, index.metric)
         return index
 
     def copy(self) -> Self:

@@ -17,6 +17,9 @@ N_SAMPLES = 256
 N_MEASURED = 256
 """Number of samples measured while as many vectors are added as there are."""
 
+N_MEASURED_OF_PRODUCTS = 512
+"""The same for inner products, whose efforts depend on the longest vectors so far."""
+
 N_MEASURED_OF_OTHERS = 1024
 """The same if samples have near copies, or if vectors are replaced or removed, because efforts then change sooner."""
 
@@ -48,6 +51,8 @@ _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 """Standard errors of estimates that searches allow for, by target recall."""
 
 _USUAL = 0.9  # fraction of samples that are not far from the nearest center
+_MISSED_BY_LISTS = 0.8  # part of the missed vectors whose lists are not reached
+_MISSED_IF_ALIKE = 0.6  # the same if samples have the same neighbours, so that they say less
 _MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 _WITH_COPIES = 0.05  # fraction of samples with near copies from which on queries without copies are considered
@@ -93,10 +98,13 @@ class Gaps:
         Number of samples measured so far, including replaced ones.
     n_features : int
         Number of features of the vectors.
+    metric : str
+        The metric. By inner products, a few long vectors are the neighbours of many samples.
     """
 
-    def __init__(self, samples: np.ndarray, n_measured: int, n_features: int) -> None:
-        self.samples, self.n_measured, self._n_features = samples, n_measured, n_features
+    def __init__(self, samples: np.ndarray, n_measured: int, n_features: int, metric: str) -> None:
+        self.samples, self.n_measured = samples, n_measured
+        self._n_features, self._metric = n_features, metric
         self._gaps = _Quantiles(samples[:, : RANKS.size])
         self._slopes: _Quantiles | None = None
         if samples[:, -3].sum() > _WITH_COPIES * len(samples):
@@ -111,12 +119,13 @@ class Gaps:
     def with_samples(self, more: np.ndarray, most: int = N_SAMPLES) -> Gaps:
         """Return the efforts with further samples, and at most the ``most`` latest ones in all."""
         samples = np.concatenate([self.samples, more])[-most:]
-        return Gaps(samples, self.n_measured + len(more), self._n_features)
+        return Gaps(samples, self.n_measured + len(more), self._n_features, self._metric)
 
     def _effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
         missed = 1.0 - target_recall
-        share = 1.0 - 0.8 * missed
+        are_alike = self.have_copies or self._metric == "inner_product"
+        share = 1.0 - (_MISSED_IF_ALIKE if are_alike else _MISSED_BY_LISTS) * missed
         gaps = self._gaps.at(share)
         slopes = np.zeros_like(gaps) if self._slopes is None else self._slopes.at(share)
         epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * (1.0 + _CORRELATED / self._n_features)
