@@ -200,7 +200,7 @@ def test_opening_a_store_does_not_read_all_keys(store: MemoryStore, folder: Path
         again.delete("k5")
         assert records._table.last_id > 5  # some keys were read before the changes
         assert not records._table.is_complete
-        for _ in range(3):
+        for _ in range(10):
             read = records.named(few)
         assert records._table.is_complete
         for there, found in ((looked_up, read), (records.named(few), read)):
