@@ -22,7 +22,8 @@ from .query_map import add_scaled, add_step, map_query, new_terms
 _MEMORY = 0.9999  # factor of earlier rewards in the weights of the parts, for each new one
 _RECENT = 0.98  # factor of earlier rewards of a memory in VALUE
 _MEMORY_OF_ERRORS = 0.999
-_MEMORY_OF_STATIC, _MEMORY_OF_LEARNED = 0.998, 0.99  # factors of earlier outcomes; learned rankings change
+_MEMORY_OF_STATIC, _MEMORY_OF_LEARNED = 0.999, 0.99  # factors of earlier outcomes; learned rankings change
+LEAST_SHARE = 1.0 / 32.0  # least share of queries that are ranked statically if the gain is measured
 _LEAST_REMEMBERED = 0.5  # least advantage of a past query, in standard deviations of rewards
 _MOST_STEP, _LEAST_EVIDENCE = 3.0, -8.0  # largest change of the evidence by a query, and its least value
 _TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for an advantage of 1 and of -1
@@ -39,6 +40,9 @@ class RewardKind(NamedTuple):
 
     is_shared: bool  # the rewards of a row are one outcome, which counts once for all shown memories
     may_be_chosen: bool  # good rewards may be known answers; otherwise memories that were passed over have reward 0
+    share: float  # of the queries that are ranked by the model
+    chosen: np.ndarray  # bool (n,): whether each query was ranked by the model
+    firsts: np.ndarray  # int64 (n, 2): the first candidates of the static and the learned ranking, or (0, 2): by scores
 
 
 class Room(NamedTuple):
@@ -126,23 +130,50 @@ def _weigh_evidence(learned, parts, rewards, expected, share, m):
 
 
 @inner
-def _count_outcome(outcomes, ranking, reward):
-    """Count the reward of the first result of a ranking, among outcomes of both that fade."""
-    for j in range(states.N_OUTCOMES):
-        outcomes[states.STATIC, j] *= _MEMORY_OF_STATIC
-        outcomes[states.LEARNED, j] *= _MEMORY_OF_LEARNED
-    outcomes[ranking, states.N_SHOWN] += 1.0
-    outcomes[ranking, states.SUM] += reward
-    outcomes[ranking, states.SUM_OF_SQUARES] += reward * reward
+def _count_outcome(sums, error, share):
+    """Count the error of the expected reward of the first result of a ranking, which ranks this share of queries.
+
+    An error stands for the queries that the other ranking has answered (Horvitz and Thompson, 1952).
+    """
+    weight = 1.0 / max(share, LEAST_SHARE)
+    sums[states.WEIGHT] += weight
+    sums[states.SQUARED_WEIGHT] += weight * weight
+    sums[states.SUM] += weight * error
+    sums[states.SUM_OF_SQUARES] += weight * error * error
 
 
 @inner
-def _try(learned, query, keys, similarities, parts, rewards, m, scores):
-    """Record the reward of the first result if the rankings disagree.
+def _count_lift(learned, parts, reward, best, similar, share, is_chosen):
+    """Count the first candidates of the learned and the static ranking. The first candidate of all has this reward."""
+    totals, weights = learned.totals, learned.weights[states.LEARNED]
+    totals[states.QUERIES] += 1.0
+    totals[states.RECENT_QUERIES] = _MEMORY_OF_LEARNED * totals[states.RECENT_QUERIES] + 1.0
+    for j in range(states.APART, states.LIFT + 1):
+        totals[j] *= _MEMORY_OF_LEARNED
+    if best != similar:
+        of_learned = expected_reward(weights, parts[best], states.N_REGRESSED)
+        of_static = expected_reward(weights, parts[similar], states.N_REGRESSED)
+        lift = of_learned - of_static
+        totals[states.APART] += 1.0
+        totals[states.LIFT] += lift
+        totals[states.SQUARED_LIFT] += lift * lift
+        for j in range(states.N_OUTCOMES):
+            learned.outcomes[states.STATIC, j] *= _MEMORY_OF_STATIC
+            learned.outcomes[states.LEARNED, j] *= _MEMORY_OF_LEARNED
+        if best == 0 and is_chosen and not np.isnan(reward):
+            _count_outcome(learned.outcomes[states.LEARNED], reward - of_learned, share)
+        elif similar == 0 and not is_chosen and not np.isnan(reward):
+            _count_outcome(learned.outcomes[states.STATIC], reward - of_static, 1.0 - share)
+
+
+@inner
+def _try(learned, query, keys, similarities, parts, rewards, kind, row, scores):
+    """Compare the first results of both rankings, which are ``firsts`` if they were ranked with other parts as well.
 
     Return the candidate that was passed over, if all rewards are good and both rankings put several memories before
     these; or -1. Somebody has chosen them (Joachims, 2002, "Optimizing search engines using clickthrough data").
     """
+    m = rewards.size
     best, similar, least, shown, shown_similar = 0, 0, np.inf, -np.inf, -np.inf
     divisor = slope(learned)
     for i in range(m):
@@ -154,16 +185,10 @@ def _try(learned, query, keys, similarities, parts, rewards, m, scores):
         if not np.isnan(rewards[i]):
             least, shown = min(least, rewards[i]), max(shown, scores[i])
             shown_similar = max(shown_similar, similarities[i])
-    totals = learned.totals
-    totals[states.QUERIES] += 1.0
-    totals[states.RECENT_QUERIES] = _MEMORY_OF_LEARNED * totals[states.RECENT_QUERIES] + 1.0
-    totals[states.APART] *= _MEMORY_OF_LEARNED
-    if best != similar:
-        totals[states.APART] += 1.0
-        if best == 0 and not np.isnan(rewards[0]):
-            _count_outcome(learned.outcomes, states.LEARNED, rewards[0])
-        elif similar == 0 and not np.isnan(rewards[0]):
-            _count_outcome(learned.outcomes, states.STATIC, rewards[0])
+    one, other = np.int64(best), np.int64(similar)
+    if row < kind.firsts.shape[0]:
+        other, one = kind.firsts[row]
+    _count_lift(learned, parts, rewards[0], one, other, kind.share, kind.chosen[row])
     n_before, n_more_similar = 0, 0
     for i in range(m):
         n_before += 1 if scores[i] > shown else 0
@@ -328,7 +353,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
         describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
         if learned.totals[states.QUERIES] == 0.0:
             _expect_mean(learned, given)
-        passed = _try(learned, query, keys[row], similarities[row], parts, given, m, pulls)
+        passed = _try(learned, query, keys[row], similarities[row], parts, given, kind, row, pulls)
         is_answer = passed >= 0 if may_be_chosen else _ends_with_passed(given)
         if passed >= 0 and may_be_chosen:
             given[passed] = 0.0

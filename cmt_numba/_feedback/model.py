@@ -11,7 +11,7 @@ import scipy.sparse
 from .._jit import held
 from .._kernels import NONE, InvariantError, find_slots, require, resized
 from . import state as states
-from .learning import RewardKind, learn_rewards
+from .learning import LEAST_SHARE, RewardKind, learn_rewards
 from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
 from .parts import FIRST_SLOPE, LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
 from .query_map import code_map
@@ -19,12 +19,13 @@ from .rows import hash_rows, new_table, read_keys, scale_rows
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
-_CONTROL = 1.0 / 32.0  # least share of queries that are ranked statically if the gain is measured
-_LEAST_SHARE = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
-_SHRUNK_BY = 0.25  # number of rewards by which the mean outcomes of both rankings are shrunk towards each other
+_TURNS = 4.0  # number of control groups while the number of rewarded queries doubles
+_LEAST_LEARNED = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
+_SHRUNK_BY = 0.25  # number of errors of 0 in the mean errors of expected rewards
 _LARGEST = 1e8  # limit of the absolute values in a file
+_NO_FIRSTS = np.empty((0, 2), np.int64)
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
-_NOT_NEGATIVE = ("n_past", "past_scales", "outcomes")
+_NOT_NEGATIVE = ("n_past", "past_scales")
 _ROW_ARRAYS = ("ids", "moved", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_scales", "past_advantages", "past_rows")
 _DERIVED = ("map_codes", "map_scales")
@@ -149,10 +150,10 @@ class FeedbackModel:
     @property
     def share(self) -> float:
         """The share of queries to rank by the model: the probability that it is better than static ranking."""
-        share = min(1.0 / (1.0 + math.exp(-self._state.totals[states.EVIDENCE])), 1.0 - _CONTROL)
-        if share == 1.0 - _CONTROL and not self.measures_gain:
+        share = min(1.0 / (1.0 + math.exp(-self._state.totals[states.EVIDENCE])), 1.0 - LEAST_SHARE)
+        if share == 1.0 - LEAST_SHARE and not self.measures_gain:
             return 1.0
-        return share if share >= _LEAST_SHARE and self._state.totals[states.QUERIES] > 0.0 else 0.0
+        return share if share >= _LEAST_LEARNED and self._state.totals[states.QUERIES] > 0.0 else 0.0
 
     @property
     def is_used(self) -> bool:
@@ -160,9 +161,12 @@ class FeedbackModel:
         return self.share > 0.0
 
     def is_chosen(self, queries: np.ndarray) -> np.ndarray:
-        """Return whether to rank each query by the model; the same queries are chosen until the share falls."""
-        least = self.share * 2.0**32
-        return np.array([zlib.crc32(query) < least for query in queries], np.bool_)
+        """Return whether to rank each query by the model. Others are chosen when rewards have grown by a fifth.
+
+        If the control group never changed, repeated queries would make it small.
+        """
+        least, turn = self.share * 2.0**32, int(_TURNS * math.log2(1.0 + self._state.totals[states.QUERIES]))
+        return np.array([zlib.crc32(query, turn) < least for query in queries], np.bool_)
 
     def read_keys(self, index: Any, ids: np.ndarray) -> np.ndarray:
         """Return the vectors of memories in a dense index, scaled to unit length."""
@@ -251,19 +255,22 @@ class FeedbackModel:
         rewards: np.ndarray,
         is_shared: bool = False,
         may_be_chosen: bool = True,
+        firsts: np.ndarray | None = None,
     ) -> None:
         """Learn from the rewards of candidates, float64 (n, m); NaN if unknown.
 
         Other arguments are those of :meth:`rank`. Candidates that were shown come first; others are their competitors.
         With ``is_shared``, the rewards of a row are one outcome of all its memories, which counts once.
         Good rewards of memories that both rankings put below several others are known answers: the first of the others
-        counts as unrewarded, unless ``may_be_chosen`` is False, because the memories were ranked in another way.
+        counts as unrewarded, unless ``may_be_chosen`` is False, because the memories were ranked in another way. Then
+        ``firsts``, int64 (n, 2), are the columns of the first candidates without and with what was learned.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
         n_passed = len(ids)  # in each row, one memory may count as unrewarded
         self._make_room(int(np.count_nonzero(rewards == rewards)) + n_passed, ids)
         held, candidates = (self._held, self._table, self._held_codes), Candidates.of(ids, similarities, keys)
-        kind = RewardKind(bool(is_shared), bool(may_be_chosen))
+        firsts = _NO_FIRSTS if firsts is None else firsts
+        kind = RewardKind(bool(is_shared), bool(may_be_chosen), self.share, self.is_chosen(queries), firsts)
         self._n = learn_rewards(*held, self._n, queries, candidates, rewards, kind)
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
@@ -336,18 +343,21 @@ class FeedbackModel:
     def _gain_of_learned(self) -> tuple[float, float]:
         """Return the gain of the learned over the static ranking, and its standard error.
 
-        The rankings differ only for queries with different first results. Their mean rewards are shrunk towards each
-        other by a fraction of a reward.
+        The rankings differ only for queries with different first results. For these, it is the gain that the learned
+        model expects plus the difference of the mean errors of what it expects for both.
         """
-        (n, sums, squares), totals = self._state.outcomes.T, self._state.totals
-        mean = (sums.sum() + 0.5) / (n.sum() + 1.0)
-        variance = max((squares.sum() + 0.5) / (n.sum() + 1.0) - mean**2, 0.0)
-        means = (sums + _SHRUNK_BY * mean) / (n + _SHRUNK_BY)
-        apart = totals[states.APART] / max(totals[states.RECENT_QUERIES], 1.0)
-        return apart * (means[1] - means[0]), apart * math.sqrt(variance * (1.0 / (n + 1.0)).sum())
+        (weights, squared, sums, squares), totals = self._state.outcomes.T, self._state.totals
+        n_recent = max(float(totals[states.RECENT_QUERIES]), 1.0)
+        apart, square, lift = totals[[states.APART, states.SQUARED_LIFT, states.LIFT]] / n_recent
+        weights = np.maximum(weights, 1e-12)
+        n = weights**2 / np.maximum(squared, 1e-12)  # the number of errors of equal weights that are as certain
+        variance = ((n * squares / weights).sum() + 0.5) / (n.sum() + 1.0)
+        of_static, of_learned = n * sums / weights / (n + _SHRUNK_BY)
+        error = apart**2 * variance * (1.0 / (n + 1.0)).sum() + (square - lift**2) / n_recent
+        return lift + apart * (of_learned - of_static), math.sqrt(error)
 
     def _reason(self, share: float) -> str:
-        if share >= 1.0 - _CONTROL:
+        if share >= 1.0 - LEAST_SHARE:
             return "the learned parts predict rewards better than similarity, place and query alone"
         if share > 0.0:
             return "it is not certain that the learned parts predict rewards better than similarity alone"
@@ -378,8 +388,10 @@ class FeedbackModel:
         require(bool((arrays["diagonal"][1] > 0.0).all()), "sums of squares must be positive")
         require(all(bool((arrays[name] >= 0.0).all()) for name in _NOT_NEGATIVE), "counts must not be negative")
         totals = arrays["totals"]
-        require(bool((totals[states.SQUARES :] >= 0.0).all()), "totals must not be negative")
+        require(bool((totals[states.SQUARES : states.LIFT] >= 0.0).all()), "totals must not be negative")
         require(bool(totals[states.N_SQUARES] > 0.0), "totals must be positive")
+        are_counts = arrays["outcomes"][:, [states.WEIGHT, states.SQUARED_WEIGHT, states.SUM_OF_SQUARES]] >= 0.0
+        require(bool(are_counts.all()), "counts must not be negative")
         require(abs(float(totals[states.EVIDENCE])) <= states.MOST_EVIDENCE, "the evidence is out of its range")
         require(all(map(_is_positive_definite, arrays["precision"])), "the precision must be positive definite")
         require(np.unique(ids).size == n, "ids of the model must be distinct")

@@ -95,6 +95,10 @@ class LearnedSearch:
         share_rows(rank_some, n, n_threads)
         return ids, scores
 
+    def is_chosen(self, Q: Any) -> np.ndarray:
+        """Return whether each query is ranked by the model."""
+        return self.model.is_chosen(self.model.prepare(Q))
+
     def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
         similar, size = np.empty(ids.shape), max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
@@ -107,12 +111,12 @@ class LearnedSearch:
     def _rank(self, index: Any, Q: Any, queries: np.ndarray, mapped: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return self.model.rank(queries, ids, *self._described(index, Q, ids), mapped)
 
-    def candidates(self, index: Any, Q: Any, k: int) -> np.ndarray:
+    def candidates(self, index: Any, Q: Any, k: int, target_recall: float = 1.0) -> np.ndarray:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
         if not self.model.is_used:
-            return index.search(Q, k, 1.0)[0]
+            return index.search(Q, k, target_recall)[0]
         queries = self.model.prepare(Q)
-        return _joined(0, *self._candidates(index, Q, queries, k, 1.0, None, 1)[1])
+        return _joined(0, *self._candidates(index, Q, queries, k, target_recall, None, 1)[1])
 
     def expected_rewards(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the expected reward of each candidate, shape (n, m)."""
@@ -276,18 +280,20 @@ class LearnedSearch:
         *,
         is_shared: bool = False,
         may_be_chosen: bool = True,
+        firsts: np.ndarray | None = None,
     ) -> None:
         """Learn from rewards of memories, arrays of shape (n, m). NaN stands for an unknown reward.
 
-        With ``is_shared``, the rewards of a row are one outcome of all its memories. ``may_be_chosen`` is that of
-        :meth:`FeedbackModel.learn`.
+        With ``is_shared``, the rewards of a row are one outcome of all its memories. ``may_be_chosen`` and ``firsts``
+        are those of :meth:`FeedbackModel.learn`.
         """
         size = max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             own, queries = ids[rows], self.model.prepare(Q[rows])
             described = self._described(index, Q[rows], own)
-            self.model.learn(queries, own, *described, rewards[rows], is_shared, may_be_chosen)
+            own_firsts = None if firsts is None else firsts[rows]
+            self.model.learn(queries, own, *described, rewards[rows], is_shared, may_be_chosen, own_firsts)
 
     # Files
 

@@ -67,9 +67,10 @@ SHOWN, REWARDED, TRIALS, ADVANTAGE, N_FIGURES = range(5)
 PAST, RECENT, N_ENDS = range(3)
 """The place of the next past query, and the number of recent steps of the map."""
 
-(EVIDENCE, SQUARES, N_SQUARES, QUERIES, RECENT_QUERIES, APART, N_TOTALS) = range(7)
-"""Totals: the log-odds that the learned model is better than the static one; the squared errors of the static one; and
-the number of queries with rewards, all and recent, and of recent ones for which the models disagree."""
+(EVIDENCE, SQUARES, N_SQUARES, QUERIES, RECENT_QUERIES, APART, SQUARED_LIFT, LIFT, N_TOTALS) = range(9)
+"""Totals: the log-odds that the learned model is better than the static one; the squared errors of the static one; the
+number of queries with rewards, all and recent, and of recent ones for which the rankings disagree; and the sums for
+these of the squared lifts and of the lifts, the gains that the learned model expects."""
 
 FIRST_EVIDENCE, MOST_EVIDENCE = -3.5, 10.0
 
@@ -78,8 +79,9 @@ PAIRED_PARTS = (VOTE, BROAD, VALUE)
 """Sums over pairs of an advantage and an earlier one of the same memory, for the kernels of three parts: of the
 products times the kernel, and of the squares of the kernel."""
 
-N_SHOWN, SUM, SUM_OF_SQUARES, N_OUTCOMES = range(4)
-"""Rewards of the first result of one ranking, for queries for which the rankings disagree. They fade."""
+WEIGHT, SQUARED_WEIGHT, SUM, SUM_OF_SQUARES, N_OUTCOMES = range(5)
+"""Weighted sums over rewards of the first result of one ranking, for queries for which the rankings disagree: of the
+weights, of their squares, of the errors of the expected reward, and of their squares. They fade."""
 
 
 class Learned(NamedTuple):

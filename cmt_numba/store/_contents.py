@@ -21,7 +21,7 @@ from .._words import Tokenizer, check_same_tokenizer, count_words
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError, check_same_option, unpack_entry
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
-from ._hybrid_search import find_competitors, learn_weights, mark_passed
+from ._hybrid_search import find_competitors, first_results, learn_weights, mark_passed, parts_of_results
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._spelling import Spelling
@@ -446,7 +446,7 @@ class StoreContents(DurableForm):
         if is_empty or np.isnan(given).all():
             return
         weighed = None if words is None else [state.texts.weigh(own, statistics) for own in words]
-        queries, weights, is_shared = X, None, rewards.shape != ids.shape
+        queries, weights, firsts, is_shared = X, None, None, rewards.shape != ids.shape
         if X is None or weighed is None:
             queries = X if weighed is None else rows_of_words(weighed)
             index, learned = state.learner(X is None)
@@ -457,13 +457,16 @@ class StoreContents(DurableForm):
         every[:, : given.shape[1]] = given
         if X is not None and weighed is not None:
             mark_passed(every, ids, given.shape[1])
-            weights = state.part_weights if is_shared else learn_weights(state, X, weighed, ids, every)
+            parts = parts_of_results(state, X, weighed, ids)
+            firsts = first_results(state, parts, ids)
+            weights = state.part_weights if is_shared else learn_weights(state, parts, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
         for first, stop in spans(len(ids), ROWS_LEARNED_IN_A_STEP):
             rows, is_last = slice(first, stop), stop == len(ids)
             new_weights = weights if is_last or weights is None else state.part_weights
             arguments = {"X": queries[rows], "ids": ids[rows], "rewards": every[rows], "is_shared": is_shared}
-            arguments |= others._asdict() | {"weights": new_weights, "by_words": X is None}
+            own_firsts = None if firsts is None else firsts[rows]
+            arguments |= others._asdict() | {"weights": new_weights, "firsts": own_firsts, "by_words": X is None}
             self.lock.step(partial(self._learn, **arguments), is_last=True)
 
     def _learn(self, **arguments: Any) -> None:

@@ -60,25 +60,32 @@ def _search_both(
         by_words = state.texts.search(queries, depth, among.texts, n_threads)[0]
         candidates = np.concatenate([candidates, by_words], axis=1)
     ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-    rank_by_parts(candidates, _parts(state, Q, queries, candidates), _relative_weights(state), ids, scores)
+    are_learned = None if state.feedback is None else state.feedback.is_chosen(Q)
+    parts = parts_of_results(state, Q, queries, candidates, are_learned)
+    rank_by_parts(candidates, parts, _relative_weights(state), ids, scores)
     return ids, scores
 
 
-def _parts(state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray) -> np.ndarray:
+def parts_of_results(
+    state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, are_learned: np.ndarray | None = None
+) -> np.ndarray:
     """Return the parts of the scores of candidates, an array of shape (3, n, m).
 
     They are the cosine and the score of BM25 divided by :func:`full_scores`, both as ``exp(x) - 1``, so that a very
     good match by one of them outweighs two moderate ones, and the learned similarity minus the cosine in units of the
-    first part. The parts of memories without a vector or a text, and of ids that are not stored, are 0.
+    first part. The parts of memories without a vector or a text, and of ids that are not stored, are 0, as is the last
+    part of queries that are not ranked by what was learned.
     """
     parts = np.zeros((3, *ids.shape))
     cosines = state.index.cosines(Q, ids)
     np.expm1(cosines, out=parts[0])
     np.expm1(state.texts.scores(queries, ids) / full_scores(queries), out=parts[1])
-    if state.feedback is not None and state.feedback.model.is_used:
+    if state.feedback is not None and (are_learned is None or are_learned.any()):
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
+        if are_learned is not None:
+            there &= are_learned[:, None]
         similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
-        np.multiply(similar - cosines, state.feedback.model.share * np.exp(cosines), out=parts[2], where=there)
+        np.multiply(similar - cosines, np.exp(cosines), out=parts[2], where=there)
     return parts
 
 
@@ -89,11 +96,23 @@ def _relative_weights(state: StoreState) -> np.ndarray:
 def find_competitors(
     state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, target_recall: float
 ) -> np.ndarray:
-    """Return ids with further results of each query that have vectors, with which rewarded memories are compared."""
-    found = _search_both(state, Q, queries, _N_COMPETITORS, target_recall, _ALL, 1)[0]
-    there = state.have_vectors(found.reshape(-1)).reshape(found.shape)
-    found[~there | (found[:, :, None] == ids[:, None]).any(axis=2)] = NONE
-    return np.concatenate([ids, found], axis=1)
+    """Return ids with further results of each query that have vectors, with which rewarded memories are compared.
+
+    These are the best with what was learned, and the first without.
+    """
+    found = [state.index.search(Q, _DEPTH, target_recall)[0], state.texts.search(queries, _DEPTH)[0]]
+    if state.feedback is not None:
+        found.append(state.feedback.candidates(state.index, Q, _DEPTH, target_recall))
+    candidates = np.concatenate(found, axis=1)
+    candidates[~state.have_vectors(candidates.reshape(-1)).reshape(candidates.shape)] = NONE
+    parts, weights = parts_of_results(state, Q, queries, candidates), _relative_weights(state)
+    best, first = np.empty((len(ids), _N_COMPETITORS), np.int64), np.empty((len(ids), 1), np.int64)
+    rank_by_parts(candidates, parts, weights, best, np.empty(best.shape))
+    rank_by_parts(candidates, parts[:2], weights[:2], first, np.empty(first.shape))
+    first[(first == best).any(axis=1)] = NONE
+    others = np.concatenate([best, first], axis=1)
+    others[(others[:, :, None] == ids[:, None]).any(axis=2)] = NONE
+    return np.concatenate([ids, others], axis=1)
 
 
 def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
@@ -105,9 +124,14 @@ def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
     rewards[passed, n_shown] = 0.0
 
 
-def learn_weights(
-    state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, rewards: np.ndarray
-) -> np.ndarray:
+def first_results(state: StoreState, parts: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return the columns of the best results without and with the learned part, int64 (n, 2)."""
+    weights = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]) * _relative_weights(state)
+    scores = np.where(ids > NONE, np.tensordot(weights, parts, 1), -np.inf)
+    return np.ascontiguousarray(scores.argmax(axis=2).T)
+
+
+def learn_weights(state: StoreState, parts: np.ndarray, ids: np.ndarray, rewards: np.ndarray) -> np.ndarray:
     """Return the weights of the parts after a step by the gradient of a softmax for each query with rewards.
 
     Rewards count against the mean of those of the query or, if there is only one, of all rewards so far. Call it before
@@ -115,8 +139,7 @@ def learn_weights(
     """
     weights, squares = state.part_weights.copy()
     there = ids > NONE
-    ids = np.where(there, ids, NONE)
-    parts = _parts(state, Q, queries, ids)
+    parts = parts * np.array([1.0, 1.0, 0.0 if state.feedback is None else state.feedback.model.share])[:, None, None]
     usual = 0.5 if state.feedback is None else state.feedback.model.mean_reward
     for row in range(len(ids)):
         known = there[row] & ~np.isnan(rewards[row])

@@ -481,7 +481,7 @@ class MemoryStore(Closeable):
     def learned(self) -> LearnedSummary | None:
         """Return the weights of the parts of scores and the gain over ranking by similarity; None without rewards.
 
-        For queries with vectors and texts, the gain compares rankings by vectors alone, and may be too small.
+        For queries with vectors and texts, the gain compares the ranking by both with and without these parts.
         """
 
         def summary() -> LearnedSummary | None:

@@ -298,18 +298,20 @@ class StoreState(files.WithFields):
         others: np.ndarray,
         vectors: Any,
         weights: np.ndarray | None,
+        firsts: np.ndarray | None,
         by_words: bool,
     ) -> None:
         """Learn from the rewards of memories, arrays of shape (n, k). An id of -1 stands for no memory.
 
         With ``by_words``, queries are results of :func:`rows_of_words`. Memories of other shards have the ids
-        ``others``, which are below -1 and ascending, and are passed as vectors. ``weights`` are the new weights of the
-        parts of scores in a hybrid search, or None.
+        ``others``, which are below -1 and ascending, and are passed as vectors. For a hybrid search, ``weights`` are
+        the new weights of the parts of scores, and ``firsts``, int64 (n, 2), the columns of ``ids`` with the first
+        results without and with what was learned; otherwise both are None.
         """
         index, learned = self.learner(by_words)
         if others.size > 0:
             index = WithOthers(index, others, vectors)
-        learned.learn(index, X, ids, rewards, is_shared=is_shared, may_be_chosen=weights is None)
+        learned.learn(index, X, ids, rewards, is_shared=is_shared, may_be_chosen=weights is None, firsts=firsts)
         if by_words:
             self.text_feedback = learned
         else:
@@ -388,6 +390,11 @@ def check_operation(state: StoreState, name: str, arguments: dict[str, Any]) -> 
             raise ValueError("its ids are not stored")
         if arguments.get("weights") is not None:
             check_weights(arguments["weights"])
+            firsts = arguments.get("firsts")
+            if firsts is None or firsts.dtype != np.int64 or firsts.shape != (len(ids), 2):
+                raise ValueError("its first results do not fit its queries")
+            if (firsts < 0).any() or (firsts >= ids.shape[1]).any():
+                raise ValueError("its first results are not among its memories")
         if type(arguments.get("is_shared")) is not bool or type(by_words) is not bool:
             raise ValueError("is_shared and by_words must be true or false")
     elif name != "insert" and (ids is None or ids.dtype != np.int64 or ids.ndim != 1):
