@@ -29,12 +29,12 @@ HERE = Path(__file__).resolve().parent
 MODULES = ("estimators", "files", "learning", "memories", "search", "stores", "texts")
 
 
-def benchmarks_of(module: str) -> list[tuple[str, str, int]]:
+def benchmarks_of(module: str, *, quick: bool) -> list[tuple[str, str, int]]:
     """Return the class, the name and the place of the parameters of each benchmark of time or tracked value."""
     found = []
     for name, kind in inspect.getmembers(importlib.import_module(f"benchmarks.{module}"), inspect.isclass):
         methods = [method for method in dir(kind) if method.startswith(("time_", "track_"))]
-        n_choices = len(list(itertools.product(*_parameters(kind))))
+        n_choices = 1 if quick else len(list(itertools.product(*_parameters(kind))))
         found += [(name, method, place) for place in range(n_choices) for method in methods]
     return found
 
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="*", help="the sources of two versions")
     parser.add_argument("--modules", nargs="+", choices=MODULES, default=MODULES)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="use the first parameters of each benchmark only")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
@@ -118,7 +119,7 @@ def main() -> None:
         print("| benchmark | after / before |\n|---|---|", flush=True)
         for module in given.modules:
             ratios: dict[str, list[float]] = {}
-            for name, method, place in benchmarks_of(module):
+            for name, method, place in benchmarks_of(module, quick=given.quick):
                 n_times = given.repeats + 1 if method.startswith("time_") else 1  # the first call compiles
                 turns = [
                     [asked(process, (module, name, method, place)) for process in processes] for _ in range(n_times)

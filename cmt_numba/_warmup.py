@@ -99,7 +99,7 @@ class _Process:
         if self._process.stdout.readline() != f"{part}\n":
             status = self._process.wait()
             self._errors.seek(0)
-            raise RuntimeError(f"compiling for {part!r} failed: {self._errors.read().strip() or f'status {status}'}")
+            raise RuntimeError(f"compiling for {part!r} failed with status {status}: {self._errors.read().strip()}")
 
 
 def _run(parts: list[str], n_jobs: int, progress: bool | None) -> None:

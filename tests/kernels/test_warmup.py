@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,11 +52,13 @@ def test_shared_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch):
     assert run == ["insert", "tree"]
 
 
-def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_is_killed_is_reported_with_its_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(RuntimeError, match="compiling for 'insert' failed: status 1"):
-        cmt_numba.warmup()
+    (tmp_path / "python").write_text("#!/bin/sh\necho 'compiling kernels' >&2\nkill -9 $$\n")
+    (tmp_path / "python").chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(RuntimeError, match="compiling for 'insert' failed with status -9: compiling kernels"):
+        cmt_numba.warmup(n_jobs=1)
 
 
 @pytest.mark.parametrize(
