@@ -24,9 +24,9 @@ from ._output import check_files, is_model_file, show_table, to_json_text, write
 def app(traceback: bool) -> None:
     """Classify with very many classes or labels, using Contextual Memory Trees.
 
-    DATA is a file: svmlight (.svm), Extreme Classification Repository (.xc), .csv, .tsv, .jsonl, .parquet (or a folder
-    of Parquet files) or .npz. Text files may be compressed (.gz). Example with a file of lines such as
-    `7 12:1 40:0.5` (a class, then feature:value pairs):
+    DATA is a file: svmlight (.svm), Extreme Classification Repository (.xc), Vowpal Wabbit (.vw), .csv, .tsv, .jsonl,
+    .parquet (or a folder of Parquet files) or .npz. Text files may be compressed (.gz). Example with a file of
+    lines such as `7 12:1 40:0.5` (a class, then feature:value pairs):
 
     ```sh
     cmt-numba info train.svm

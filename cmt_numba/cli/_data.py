@@ -29,7 +29,6 @@ def open_source(given: Options, *, in_batches: bool) -> Source:
         format=given.format,
         task=given.task,
         n_features=given.features,
-        n_bits=given.bits if in_batches else None,
         label=given.label,
         ignore=given.ignore,
         labels_file=None if given.labels is None else str(given.labels),
@@ -38,7 +37,9 @@ def open_source(given: Options, *, in_batches: bool) -> Source:
     for name in ("label", "text", "ignore", "kind"):
         if getattr(given, name) and not isinstance(source, TableSource):
             raise ValueError(f"--{name} names a column, but {given.data} has the format {source.format}; omit it")
-    return open_data(given.data, options, text=given.text, kinds=None if in_batches or given.text else given.kind)
+    n_bits = given.bits if in_batches or not isinstance(source, TableSource) else None
+    kinds = None if in_batches or given.text else given.kind
+    return open_data(given.data, options, text=given.text, n_bits=n_bits, kinds=kinds)
 
 
 @contextmanager

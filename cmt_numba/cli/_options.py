@@ -14,7 +14,7 @@ import click
 
 from ._output import printable
 
-FORMATS = ("svmlight", "xc", "csv", "jsonl", "parquet", "npz")
+FORMATS = ("svmlight", "xc", "vw", "csv", "jsonl", "parquet", "npz")
 WARMUP_KINDS = ("tree", "store", "classifier", "multilabel", "retriever", "bandit", "text", "sequences")
 TASKS = ("multiclass", "multilabel")
 RIVALS = ("majority", "exact", "means", "linear", "bm25")  # see :class:`cmt_numba.evaluation.Rival`
@@ -147,7 +147,7 @@ READING = (
     column("--ignore", "Column of a table to ignore. May be repeated.", multiple=True),
     option(
         "--bits",
-        "Hash words into 2**BITS features, for texts with several labels or read in batches.",
+        "Hash into 2**BITS features: words of texts with several labels or in batches, names of Vowpal Wabbit.",
         "BITS",
         type=click.IntRange(1, 30),
         default=18,

@@ -62,9 +62,10 @@ def _source_for(model: Model, given: Options, *, with_labels: bool) -> Source:
     """Open a data file with the options of a model's training data."""
     known = model.options
     found = open_data(given.data, format=given.format)
-    if (known.kinds or known.text) and not isinstance(found, TableSource):
+    hashes_names = "vw" in (known.format, found.format) and known.format != found.format
+    if hashes_names or ((known.kinds or known.text) and not isinstance(found, TableSource)):
         names = ", ".join(map(repr, (known.columns or ())[:5]))
-        required = f"columns {names} of {known.format}"
+        required = f"columns {names} of {known.format}" if names else f"the format {known.format}"
         raise ValueError(f"the model {given.model} requires {required}, but {given.data} has the format {found.format}")
     # Without kinds, the features are numbers.
     options = replace(known, format=found.format, kinds=known.kinds or None, with_labels=with_labels, labels_file=None)

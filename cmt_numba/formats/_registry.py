@@ -11,10 +11,11 @@ from ._files import FormatError, check_file, files_of, first_line
 from ._lines import ExtremeSource, SvmlightSource
 from ._source import ReadOptions, Source
 from ._tables import CsvSource, JsonlSource, ParquetSource, TableSource
+from ._vowpal import VowpalSource
 
 FORMATS: dict[str, type[Source]] = {
     reader.format: reader
-    for reader in (SvmlightSource, ExtremeSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
+    for reader in (SvmlightSource, ExtremeSource, VowpalSource, CsvSource, JsonlSource, ParquetSource, ArraysSource)
 }
 """The readers by format name."""
 
@@ -75,6 +76,8 @@ def _format_of(path: Path) -> str:
         return ExtremeSource.format
     if line.lstrip().startswith(b"{"):
         return JsonlSource.format
+    if b"|" in line:
+        return VowpalSource.format
     if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):
         return SvmlightSource.format
     reason = f"has an unknown suffix and an ambiguous first line; set the format to one of {', '.join(FORMATS)}"

@@ -47,7 +47,8 @@ class ReadOptions:
     text: tuple[str, ...] = ()
     """Columns of a table to read as text, one text per row. If empty, all other columns are features."""
     n_bits: int | None = None
-    """Hash the words of the text columns into ``2**n_bits`` features. By default, rows are texts."""
+    """Hash words of text columns, or feature names of Vowpal Wabbit, into ``2**n_bits`` features. By default, rows of
+    text columns are texts, and feature names are hashed with 18 bits."""
     ignore: tuple[str, ...] = ()
     """Columns of a table to ignore."""
     columns: tuple[str, ...] | None = None

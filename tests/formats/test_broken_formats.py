@@ -18,7 +18,7 @@ pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
-SVM, XC, CSV = "rows.svm", "rows.xc", "rows.csv"
+SVM, XC, VW, CSV = "rows.svm", "rows.xc", "rows.vw", "rows.csv"
 BROKEN = [
     (SVM, "1 0:1\n1 2:x\n", {}, "line 2: must have the format label feature:value .*: could not convert .*'x'"),
     (SVM, "1 0:1\n\n# \n1 2:\n", {}, "line 4: must have the format label feature:value"),
@@ -48,6 +48,14 @@ BROKEN = [
     (XC, "2 5 3\n1 0:1\n1 2:1 2:3\n", {}, "line 3: .* should be sorted and unique"),
     (XC, "2 5 3\n1 0:1\n1 2:1\n", {"n_features": 4}, "line 1: n_features must be at least 5"),
     (XC, "2 5 3\n1 0:1\n1 2:1\n", {"task": "multiclass"}, "choose the task multilabel"),
+    (VW, "1 | a\n2 a b\n", {}, r"line 2: has no \|"),
+    (VW, "1 | a\n2 | a:x\n", {}, "line 2: 'a:x' must be a name"),
+    (VW, "1 | a\n2 |n:x a\n", {}, "line 2: 'n:x' must be a name"),
+    (VW, "1 | a\n2 | a:inf\n", {}, "line 2: 'a:inf' must be a name"),
+    (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: label '2:0.5' has a cost"),
+    (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* must have the format: label importance"),
+    (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
+    (VW, "1,2 | a\ncat | a\n", {"task": "multilabel", "named_labels": False}, "line 2: label 'cat' is not an integer"),
     (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
     (CSV, "x,label\n1,2\nno,3\n", {}, "row 2: column 'x' contains 'no', which is not a number"),
     (CSV, "x,label\n1,2\nNA,3\n", {}, "row 2: column 'x' has no value"),
@@ -95,7 +103,9 @@ def cut(path: Path, share: float) -> Path:
     return shorter
 
 
-@pytest.mark.parametrize("name", ["one.svm.gz", "some.xc.gz", "one.csv.gz", "one.parquet", "one.npz", "some.xc"])
+@pytest.mark.parametrize(
+    "name", ["one.svm.gz", "some.xc.gz", "one.vw.gz", "one.csv.gz", "one.parquet", "one.npz", "some.xc"]
+)
 def test_files_cut_off(files: dict[str, Path], name: str):
     for share in (0.2, 0.5, 0.8, 0.95):
         path = cut(files[name], share)
@@ -103,7 +113,7 @@ def test_files_cut_off(files: dict[str, Path], name: str):
             open_data(path).read()
 
 
-@pytest.mark.parametrize("suffix", ["svm", "xc", "csv", "parquet", "npz", "unknown"])
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "parquet", "npz", "unknown"])
 def test_a_missing_file(tmp_path: Path, suffix: str):
     path = tmp_path / f"rows.{suffix}"
     with pytest.raises(FormatError, match="does not exist"):
@@ -124,6 +134,7 @@ def test_unrecognizable_formats(tmp_path: Path):
         open_data(path)
     for content, name in [
         ("2 3 4\n", "xc"),
+        ("1 | a\n", "vw"),
         ("1 0:3 # x\n", "svmlight"),
         ("1,2 3:0.5\n", "svmlight"),
         ('{"a": 1}\n', "jsonl"),
@@ -193,7 +204,7 @@ def test_broken_sparse_matrix(tmp_path: Path):
 
 @given(content=st.binary(max_size=200) | st.text(st.sampled_from("01 :,.|-e#\n'ax"), max_size=80).map(str.encode))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.parametrize("suffix", ["svm", "xc", "csv", "jsonl", "npz"])
+@pytest.mark.parametrize("suffix", ["svm", "xc", "vw", "csv", "jsonl", "npz"])
 def test_any_text_is_read_or_refused(tmp_path: Path, suffix: str, content: bytes):
     path = tmp_path / f"drawn.{suffix}"
     path.write_bytes(content)

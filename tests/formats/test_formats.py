@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_svmlight_file
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from cmt_numba.formats import Batch, FormatError, open_data
@@ -43,8 +44,8 @@ def put_together(batches: list[Batch]) -> Batch:
     return Batch(np.concatenate([dense(batch.X) for batch in batches]), np.concatenate(labels))
 
 
-NAMES = [f"{stem}{end}" for stem in ("one.svm", "one.csv", "one.tsv", "one.jsonl") for end in ("", ".gz")]
-NAMES += ["one.parquet", "one.npz", "several.svm", "several.svm.gz", "some.xc", "some.xc.gz"]
+NAMES = [f"{stem}{end}" for stem in ("one.svm", "one.csv", "one.tsv", "one.jsonl", "one.vw") for end in ("", ".gz")]
+NAMES += ["one.parquet", "one.npz", "several.svm", "several.svm.gz", "some.xc", "some.xc.gz", "several.vw"]
 NAMES += ["several.csv", "several.jsonl", "several.parquet", "several.npz"]
 
 
@@ -73,7 +74,8 @@ def test_contents(files: dict[str, Path], name: str):
     X, y = some_rows()
     batch = open_data(files[name]).read()
     assert batch.X.dtype == np.float32
-    assert np.array_equal(dense(batch.X), X.toarray())
+    if ".vw" not in name:
+        assert np.array_equal(dense(batch.X), X.toarray())
     if "one" in name:
         assert batch.y.dtype == np.int64
         assert np.array_equal(batch.y, y)
@@ -163,6 +165,61 @@ def test_svmlight_details(tmp_path: Path):
     assert batch.y.tolist() == [1, -2, 3]
     assert batch.X.toarray().tolist() == [[0, 1, 2, 0, 0, 0], [0] * 6, [0, 0, 0, 0, 0, 100]]
     assert open_data(path, n_features=9).read().X.shape == (3, 9)
+
+
+WORDS = st.text(st.sampled_from("abcxyz019_^é"), min_size=1, max_size=4)
+FEATURES = st.lists(st.tuples(WORDS, st.none() | FINITE), max_size=4)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(-5, 99),
+            st.none() | st.floats(0.1, 9),
+            st.none() | WORDS,
+            st.lists(st.tuples(st.none() | WORDS, st.none() | st.floats(0.125, 4, width=16), FEATURES), min_size=1),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_vowpal(tmp_path: Path, rows: list[Any]):
+    lines, pairs = [], []
+    for label, importance, tag, spaces in rows:
+        line = f"{label}" + (f" {importance}" if importance is not None else "") + (f" '{tag}" if tag else "") + " "
+        pairs.append([])
+        for name, weight, features in spaces:
+            scale = weight if weight is not None and name else 1.0
+            line += f"|{name or ''}" + (f":{weight}" if scale != 1.0 else "")
+            line += "".join(f" {word}" + (f":{value}" if value is not None else "") for word, value in features) + " "
+            pairs[-1] += [
+                ((f"{name}^" if name else "") + word, scale * (1.0 if value is None else value))
+                for word, value in features
+            ]
+        lines.append(line)
+    path = tmp_path / "drawn.vw"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    batch = open_data(path, n_bits=10).read()
+    expected = FeatureHasher(1024, input_type="pair", alternate_sign=False).transform(pairs)
+    assert np.allclose(batch.X.toarray(), expected.toarray(), rtol=1e-6)
+    assert batch.y.tolist() == [row[0] for row in rows]
+
+
+def test_vowpal_labels(tmp_path: Path):
+    path = tmp_path / "rows.vw"
+    path.write_text("cat 2.0 tag| a b\ndog |x a\n'7 |x a\n")
+    source = open_data(path)
+    assert source.resolved().task == "multiclass"
+    assert source.resolved().named_labels
+    with pytest.raises(FormatError, match="line 3: has no label"):
+        source.read()
+    assert open_data(path, with_labels=False).read().y is None
+    path.write_text("1_0 |x a\n10 |x b\n")  # Python reads both as the number 10
+    assert open_data(path).read().y.tolist() == ["1_0", "10"]
+    path.write_text("1,0 |x a\n|x b\n3 |x c\n")
+    batch = open_data(path).read()
+    assert batch.y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -312,6 +369,7 @@ def test_byte_order_marks(tmp_path: Path, compressed: bool):
     texts = {
         "a.svm": "3 0:1\n4 1:1\n",
         "a.xc": "2 2 2\n0 0:1\n1 1:1\n",
+        "a.vw": "3 | a\n4 | b\n",
         "a.csv": "label,x\n3,1\n4,2\n",
     }
     for name, text in texts.items():

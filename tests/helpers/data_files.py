@@ -31,11 +31,14 @@ def write_all(folder: Path) -> dict[str, Path]:
     Y[0, -1] = 1
     lists = [",".join(map(str, np.flatnonzero(row))) for row in Y]
     features = [" ".join(f"{j}:{row[j]}" for j in np.flatnonzero(row)) for row in X.toarray()]
+    named = [" ".join(f"w{j}:{row[j]}" for j in np.flatnonzero(row)) for row in X.toarray()]
     frame = pandas.DataFrame(X.toarray(), columns=[f"x{j}" for j in range(20)]).assign(label=y)
     contents: dict[str, Any] = {
         "one.svm": svmlight_text(X, y),
         "several.svm": "".join(f"{a} {b}\n" for a, b in zip(lists, features, strict=True)),
         "some.xc": "57 20 6\n" + "".join(f"{a} {b}\n" for a, b in zip(lists, features, strict=True)),
+        "one.vw": "".join(f"{a} |n {b}\n" for a, b in zip(y, named, strict=True)),
+        "several.vw": "".join(f"{a} |n {b}\n" for a, b in zip(lists, named, strict=True)),
         "one.csv": frame.to_csv(index=False),
         "several.csv": frame.assign(label=lists).to_csv(index=False),
         "one.jsonl": frame.to_json(orient="records", lines=True),
