@@ -60,9 +60,10 @@ def _search_both(
         by_words = state.texts.search(queries, depth, among.texts, n_threads)[0]
         candidates = np.concatenate([candidates, by_words], axis=1)
     ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-    are_learned = None if state.feedback is None else state.feedback.is_chosen(Q)
+    are_learned = np.zeros(len(queries), np.bool_) if state.feedback is None else state.feedback.is_chosen(Q)
     parts = parts_of_results(state, Q, queries, candidates, are_learned)
-    rank_by_parts(candidates, parts, _relative_weights(state), ids, scores)
+    parts[:, are_learned] *= _relative_weights(state)[:, None, None]
+    rank_by_parts(candidates, parts, np.ones(len(parts)), ids, scores)
     return ids, scores
 
 
@@ -108,7 +109,7 @@ def find_competitors(
     parts, weights = parts_of_results(state, Q, queries, candidates), _relative_weights(state)
     best, first = np.empty((len(ids), _N_COMPETITORS), np.int64), np.empty((len(ids), 1), np.int64)
     rank_by_parts(candidates, parts, weights, best, np.empty(best.shape))
-    rank_by_parts(candidates, parts[:2], weights[:2], first, np.empty(first.shape))
+    rank_by_parts(candidates, parts[:2], np.ones(2), first, np.empty(first.shape))
     first[(first == best).any(axis=1)] = NONE
     others = np.concatenate([best, first], axis=1)
     others[(others[:, :, None] == ids[:, None]).any(axis=2)] = NONE
@@ -125,8 +126,8 @@ def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
 
 
 def first_results(state: StoreState, parts: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the columns of the best results without and with the learned part, int64 (n, 2)."""
-    weights = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]) * _relative_weights(state)
+    """Return the columns of the best results without and with what was learned, int64 (n, 2)."""
+    weights = np.stack([np.array([1.0, 1.0, 0.0]), _relative_weights(state)])
     scores = np.where(ids > NONE, np.tensordot(weights, parts, 1), -np.inf)
     return np.ascontiguousarray(scores.argmax(axis=2).T)
 

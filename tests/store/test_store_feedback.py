@@ -371,3 +371,18 @@ def test_the_gain_of_queries_with_texts_compares_rankings_by_both():
     assert learned is not None
     assert learned.share > 0.5
     np.testing.assert_allclose(learned.interval, 0.0, atol=0.02)
+
+
+def test_coins_leave_the_ranking_of_queries_with_texts_static():
+    """Also the weight of words is used only after proof."""
+    rng, n, stores = np.random.default_rng(0), 40, [MemoryStore(random_state=0) for _ in range(2)]
+    keys, texts = rng.normal(size=(n, 8)), [f"word{i % 7} word{i % 11}" for i in range(n)]
+    Q, asked = rng.normal(size=(200, 8)), [f"word{i % 5}" for i in range(200)]
+    for store in stores:
+        store.add(range(n), keys, texts=texts)
+    for first in range(0, 200, 20):
+        some = slice(first, first + 20)
+        shown = stores[0].query(Q[some], 3, texts=asked[some]).keys
+        stores[0].feedback(Q[some], shown, rng.integers(0, 2, shown.shape), texts=asked[some])
+    found, expected = (store.query(Q, 5, texts=asked) for store in stores)
+    np.testing.assert_array_equal(found.scores, expected.scores)
