@@ -198,7 +198,7 @@ def features_of(pairs: DocumentPairs, features: Sequence[Any], tools: Tools, *, 
         blocks.append(block)
         names += columns
         if compare and compared and not scipy.sparse.issparse(block):
-            blocks.append(_leads(block, pairs.of_query))
+            blocks.append(leads_of(block, pairs.of_query))
             names += [f"{column}, lead" for column in columns]
     if any(scipy.sparse.issparse(block) for block in blocks):
         return scipy.sparse.csr_matrix(scipy.sparse.hstack(blocks, "csr", dtype=np.float32)), names
@@ -243,7 +243,7 @@ def names_of(features: Sequence[str], vectorizer: BM25Vectorizer | None, *, comp
     return names
 
 
-def _leads(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
+def leads_of(block: np.ndarray, of_query: np.ndarray) -> np.ndarray:
     """Return each value minus the largest value among the query's other pairs, or 0 for a single pair."""
     n_groups = int(of_query.max(initial=-1)) + 1
     alone = np.bincount(of_query, minlength=n_groups)[of_query] == 1

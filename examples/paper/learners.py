@@ -95,7 +95,7 @@ class VowpalWabbit(ClassifierMixin, BaseEstimator):
         options = self.reduction.format(n_classes=self.classes_.size, n_examples=labels.size)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "examples.txt"
-            path.write_text("\n".join(_as_lines(X, labels)) + "\n")
+            path.write_text("\n".join(as_lines(X, labels)) + "\n")
             passes = f"--passes {self.n_passes} --cache_file {path}.cache -k --holdout_off" if self.n_passes > 1 else ""
             self.workspace_ = Workspace(f"{options} -d {path} {passes} --quiet")
             self.workspace_.run_parser()
@@ -103,12 +103,12 @@ class VowpalWabbit(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each row."""
-        labels = np.array([self.workspace_.predict(line) for line in _as_lines(X, np.zeros(X.shape[0], np.int64))])
+        labels = np.array([self.workspace_.predict(line) for line in as_lines(X, np.zeros(X.shape[0], np.int64))])
         classes: np.ndarray = self.classes_[np.clip(labels - 1, 0, self.classes_.size - 1)]
         return classes
 
 
-def _as_lines(X: Any, labels: np.ndarray) -> list[str]:
+def as_lines(X: Any, labels: np.ndarray) -> list[str]:
     """Return examples in Vowpal Wabbit's text format, with labels from 1."""
     rows = scipy.sparse.csr_array(X)
     cells = [f"{i}:{value:.5g}" for i, value in zip(rows.indices, rows.data, strict=True)]

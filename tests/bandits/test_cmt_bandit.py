@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 from conftest import text_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import bandits_checks, by_context_of, compared_actions, inner_state, keys_of, rows_of
+from internals import bandits_checks, by_context_of, compared_actions, inner_state, keys_of, rooms_of, rows_of
 
 from cmt_numba.bandits import CMTBandit
 
@@ -144,8 +144,8 @@ def test_rows_one_by_one_have_the_probabilities_of_a_batch(name: str, request: p
         np.testing.assert_array_equal(
             np.concatenate([bandit.probabilities(keys()[[i]]) for i in range(12)]), whole[:12]
         )
-    assert len(bandit._rooms) == (name == "without_keys")
-    assert not any(room.any() for room in bandit._rooms)
+    assert len(rooms_of(bandit)) == (name == "without_keys")
+    assert not any(room.any() for room in rooms_of(bandit))
 
 
 # Propensities

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import ROOT, needs_jit
+from internals import cli_app, cli_models
 from sklearn.datasets import dump_svmlight_file
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, __version__
 from cmt_numba._warmup import KINDS
-from cmt_numba.cli._models import load_model
 from cmt_numba.evaluation import RIVALS, batch_evaluation, growing_batches, progressive_validation
 from cmt_numba.formats import FORMATS, open_data
 
@@ -29,13 +29,12 @@ pandas = pytest.importorskip("pandas")
 from click.testing import CliRunner, Result  # noqa: E402
 
 from cmt_numba.cli import _options  # noqa: E402
-from cmt_numba.cli._app import app  # noqa: E402
 
 COMMANDS = ("fit", "evaluate", "query", "predict", "info")
 
 
 def run(*words: Any) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return CliRunner().invoke(cli_app.app, [str(word) for word in words])
 
 
 def succeed(*words: Any) -> str:
@@ -142,7 +141,7 @@ def test_learn_in_a_stream(folder: Path, tmp_path: Path):
     X, y = texts()
     for first in (0, 100, 200):
         estimator.partial_fit(X[first : first + 100], y[first : first + 100])
-    learned = load_model(model).estimator
+    learned = cli_models.load_model(model).estimator
     queries, _ = texts(50, seed=1)
     assert learned.examples_ is None
     assert np.array_equal(learned.predict(queries), estimator.predict(queries))
@@ -263,7 +262,7 @@ def test_progress_bar(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "predicting" not in run("evaluate", folder / "train.svm", "--progressive", "--json", "-").stderr
     fitted = run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt", "--progress").stderr
     assert all(part in fitted for part in ("scanning", "reading", "pass"))
-    assert load_model(tmp_path / "my.cmt").estimator.verbose is False
+    assert cli_models.load_model(tmp_path / "my.cmt").estimator.verbose is False
     assert "pass" not in run("fit", folder / "train.svm", "-m", tmp_path / "my.cmt").stderr
 
 

@@ -8,17 +8,15 @@ import numpy as np
 import pandas
 import pytest
 from conftest import needs_jit
+from internals import cli_features, cli_models, persistence_container
 from scipy.sparse import issparse
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from test_cli import fail, run, succeed
 
 from cmt_numba import FileFormatError
-from cmt_numba.cli._features import TableFeaturesField, to_features
-from cmt_numba.cli._models import load_model
 from cmt_numba.formats import FormatError, open_data
 from cmt_numba.persistence import document
-from cmt_numba.persistence._container import read_contents, write_contents
 
 KINDS = ("size=number", "age=number", "city=category", "zip=number", "note=text")
 
@@ -26,8 +24,8 @@ KINDS = ("size=number", "age=number", "city=category", "zip=number", "note=text"
 def read_back(columns: Any) -> Any:
     """Return a column transformer after it was written and read."""
     arrays: dict[str, np.ndarray] = {}
-    field = TableFeaturesField().put("keys", columns, arrays)
-    return TableFeaturesField().get("keys", field, arrays, thorough=True)
+    field = cli_features.TableFeaturesField().put("keys", columns, arrays)
+    return cli_features.TableFeaturesField().get("keys", field, arrays, thorough=True)
 
 
 def mixed_table(n: int, seed: int = 0) -> pandas.DataFrame:
@@ -108,7 +106,7 @@ def test_kinds_that_cannot_be_used(tables: Path, tmp_path: Path):
 def test_columns_in_files(tables: Path, kinds: tuple[str, ...], sparse: bool):
     source = open_data(tables / "train.csv", label=None, kinds=kinds)
     rows = source.read().X
-    X, columns = to_features(rows, source.resolved())
+    X, columns = cli_features.to_features(rows, source.resolved())
     odd = rows[:3].assign(city=["Paris", "", "Rome"], note=["", "unheard", "red"], age=[np.nan, 1.0, 0.0])
     restored = read_back(columns)
     for frame in (rows, odd):
@@ -148,7 +146,7 @@ def test_numbers_that_are_all_missing(tmp_path: Path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b,label\n1,,p\n2,,q\n3,,p\n")
     source = open_data(path, kinds=())
-    X, columns = to_features(source.read().X, source.resolved())
+    X, columns = cli_features.to_features(source.read().X, source.resolved())
     assert X[:, 1].tolist() == [0, 0, 0]
     restored = read_back(columns)
     assert restored.transform(pandas.DataFrame({"a": [2.0], "b": [7.0]})).tolist() == [[0, 0]]
@@ -169,7 +167,7 @@ def test_mixed_tables(tables: Path, tmp_path: Path):
     result = run("fit", tables / "train.csv", "-m", model)
     assert result.exit_code == 0
     assert "size (number), age (number), city (category), zip (number), note (text), outcome (label)" in result.stderr
-    loaded = load_model(model)
+    loaded = cli_models.load_model(model)
     train, test = (open_data(tables / f"{name}.csv", loaded.options).read() for name in ("train", "test"))
     rival = LogisticRegression(max_iter=1000).fit(loaded.rows(train.X), train.y)
     answers = succeed("predict", tables / "test.csv", "-m", model).splitlines()
@@ -186,16 +184,16 @@ def test_mixed_tables(tables: Path, tmp_path: Path):
     assert f"requires columns 'size', 'age', 'city', 'zip', 'note' of csv, but {other} has the format svmlight" in fail(
         "predict", other, "-m", model
     )
-    contents = read_contents(model, mmap=False)
+    contents = persistence_container.read_contents(model, mmap=False)
     spoilt: list[dict[str, Any]] = [
         {"keys.mean": np.zeros(2)},
         {"keys.known": document([["Rome", "Rome"]])},
         {"keys.known": document([["Rome"]])},  # not as many columns as the estimator has features
     ]
     for spoil in spoilt:
-        write_contents(model, contents._replace(arrays=contents.arrays | spoil))
+        persistence_container.write_contents(model, contents._replace(arrays=contents.arrays | spoil))
         with pytest.raises(FileFormatError):
-            load_model(model)
-    write_contents(model, contents._replace(fields=contents.fields | {"keys": {}}))
+            cli_models.load_model(model)
+    persistence_container.write_contents(model, contents._replace(fields=contents.fields | {"keys": {}}))
     with pytest.raises(FileFormatError):
-        load_model(model)
+        cli_models.load_model(model)

@@ -11,12 +11,11 @@ import numpy as np
 import pandas
 import pytest
 from conftest import needs_jit
+from internals import cli_models, persistence_container
 from test_cli import fail, run, succeed
 
 from cmt_numba import FileFormatError, MemoryStore
-from cmt_numba.cli._models import load_model
 from cmt_numba.formats import open_data
-from cmt_numba.persistence._container import read_contents, write_contents
 from cmt_numba.text import TextClassifier
 
 TEXTS = {
@@ -35,7 +34,7 @@ def write(path: Path, texts: dict[str, list[str]], sep: str = ",") -> Path:
 def test_texts_are_learned_by_a_text_classifier(tmp_path: Path):
     data, model = write(tmp_path / "requests.csv", TEXTS), tmp_path / "m.cmt"
     succeed("fit", data, "-m", model, "--text", "text")
-    assert isinstance(load_model(model).estimator, TextClassifier)
+    assert isinstance(cli_models.load_model(model).estimator, TextClassifier)
     assert "TextClassifier" in succeed("info", model)
     assert succeed("predict", data, "-m", model).split() == [k for k in TEXTS for _ in TEXTS[k]]
     assert succeed("query", data, "-m", model, "-k", 2).count("\t") == 8 * 3
@@ -111,10 +110,10 @@ def test_identifiers_are_reported_and_ignored(tmp_path: Path):
     pandas.DataFrame(rows).to_csv(data, index=False)
     result = run("fit", data, "-m", model)
     assert "Ignored: user_id." in " ".join(result.stderr.split())
-    assert load_model(model).options.columns == ("age", "id")
+    assert cli_models.load_model(model).options.columns == ("age", "id")
     assert len(succeed("predict", data, "-m", model).splitlines()) == 40
     result = run("fit", data, "-m", model, "--kind", "user_id=number")
-    assert load_model(model).options.columns == ("user_id", "age", "id")
+    assert cli_models.load_model(model).options.columns == ("user_id", "age", "id")
 
 
 @needs_jit
@@ -159,7 +158,7 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_texts_with_several_labels_become_weighted_words(news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     succeed("fit", news, "-m", model, "--label", "marks", "--ignore", "topic", *TEXT_KINDS)
-    loaded = load_model(model)
+    loaded = cli_models.load_model(model)
     assert loaded.options.kinds == ("title=text", "body=text")
     marks = pandas.read_csv(news)["marks"]
     answers = [set(line.split(",")) for line in succeed("predict", news, "-m", model).splitlines()]
@@ -205,10 +204,10 @@ def test_an_option_is_not_the_value_of_another(news: Path, tmp_path: Path):
 def test_models_with_damaged_words_are_refused(spoil: dict[str, Any], news: Path, tmp_path: Path):
     model = tmp_path / "news.cmt"
     succeed("fit", news, "-m", model, "--label", "marks", "--ignore", "topic", *TEXT_KINDS)
-    contents = read_contents(model, mmap=False)
+    contents = persistence_container.read_contents(model, mmap=False)
     arrays = {name: array for name, array in contents.arrays.items() if name not in spoil}
     fields = contents.fields | {name: value for name, value in spoil.items() if value is not None}
     assert len(arrays) < len(contents.arrays) or fields != contents.fields
-    write_contents(model, contents._replace(arrays=arrays, fields=fields))
+    persistence_container.write_contents(model, contents._replace(arrays=arrays, fields=fields))
     with pytest.raises(FileFormatError):
-        load_model(model)
+        cli_models.load_model(model)

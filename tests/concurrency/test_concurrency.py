@@ -14,21 +14,14 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 from failures import failing
-from internals import forest_of, last_change, waiting_readers
+from internals import changer_of, forest_of, forest_room, last_change, waiting_readers
 from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
 
-import cmt_numba._change.lock
-import cmt_numba._engine.forest
-import cmt_numba._engine.insert
-import cmt_numba._engine.learn
-import cmt_numba._engine.reorganise
-import cmt_numba._forest.allocation
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
 from cmt_numba._change import Pace, ReadWriteLock, TimedSteps, map_threads
 from cmt_numba._forest import with_more
-from cmt_numba._forest.allocation import WORTH_GROWING_BEFORE
 
 # The lock
 
@@ -67,7 +60,7 @@ def test_changes_queue():
     lock, order = ReadWriteLock(), []
     go_on = threading.Event()
     threads = [started(lambda: lock.change(lambda: go_on.wait(SOON)))]
-    until(lambda: lock._changer is not None)
+    until(lambda: changer_of(lock) is not None)
     for i in range(5):
         last = last_change(lock)
         threads.append(started(lambda i=i: lock.change(lambda: order.append(i))))
@@ -84,7 +77,7 @@ def test_change_given_up_keeps_the_order():
     lock, log = ReadWriteLock(), []
     go_on, given_up = threading.Event(), threading.Event()
     first = started(lambda: lock.change(lambda: (go_on.wait(SOON), log.append("first"))))
-    until(lambda: lock._changer is not None)
+    until(lambda: changer_of(lock) is not None)
 
     class Interrupted(type(last_change(lock))):
         __slots__ = ()
@@ -298,9 +291,9 @@ def test_large_arrays_grow_between_steps(monkeypatch: pytest.MonkeyPatch, sparse
         n_growths += 1
         return with_more(*arguments)
 
-    monkeypatch.setattr(cmt_numba._forest, "with_more", grow)
-    for worth in (WORTH_GROWING_BEFORE, 0):
-        monkeypatch.setattr(cmt_numba._forest.allocation, "WORTH_GROWING_BEFORE", worth)
+    monkeypatch.setattr(forest_room, "with_more", grow)
+    for worth in (forest_room.allocation.WORTH_GROWING_BEFORE, 0):
+        monkeypatch.setattr(forest_room.allocation, "WORTH_GROWING_BEFORE", worth)
         tree = ContextualMemoryTree(n_trees=2, leaf_multiplier=1.0, random_state=0)
         tree.insert(keys[:500])
         n_growths = 0

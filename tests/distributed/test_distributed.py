@@ -24,10 +24,10 @@ from internals import (
     distributed_topology,
     move_under_way,
     opened,
-    words_room,
 )
 
 from cmt_numba import FileFormatError, MemoryStore
+from cmt_numba._words import hash_words
 from cmt_numba.distributed import NoAnswerError, PartialChangeError, ShardedClassifier, ShardedStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import Items, Results
@@ -476,7 +476,7 @@ def test_shards_learn_by_texts_alone(tmp_path: Path):
         return reduce(or_, [distributed_store_access.statistics_of(shard, distinct) for shard in shards])
 
     def found(texts: list[str], k: int) -> Any:
-        words = [words_room.hash_words(text) for text in texts]
+        words = [hash_words(text) for text in texts]
         statistics = statistics_of_all(words)
         return distributed_results.merge_results(
             [distributed_store_access.query(shard, None, words, k, None, None, statistics) for shard in shards], k
@@ -489,7 +489,7 @@ def test_shards_learn_by_texts_alone(tmp_path: Path):
         asked, right = ask(20)
         shown = one.query(texts=asked, k=3).keys
         one.feedback(None, shown, (shown == right[:, None]).astype(float), texts=asked)
-        shown, words = found(asked, 3).keys, [words_room.hash_words(text) for text in asked]
+        shown, words = found(asked, 3).keys, [hash_words(text) for text in asked]
         known = sorted({int(key) for key in shown.ravel() if key is not None})
         others = known, [notes[key] for key in known]
         for shard in shards:

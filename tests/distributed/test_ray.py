@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from internals import ask_shards, cli_app, client_of, distributed_calls, distributed_cluster, peers_of
+from internals import ask_shards, cli_app, client_of, distributed_calls, distributed_cluster, peers_of, set_timeout
 from kill_shards import kill_shards
 from sklearn.exceptions import NotFittedError
 
@@ -141,7 +141,7 @@ def test_it_learns_online_in_a_folder_and_survives_its_processes(tmp_path: Path)
         assert ask_shards(again, "n_examples") == held
         for part, before in zip(again.top_classes(QUERIES, 3), answers, strict=True):
             np.testing.assert_array_equal(part, before)
-        again._asking._timeout = 0.5
+        set_timeout(again._asking, 0.5)
         stopped = ask_shards(again, "process")[1]
         os.kill(stopped, signal.SIGSTOP)
         try:
@@ -283,7 +283,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
         store.upsert(range(20), X[:20])  # the first call of a kind has more time
         store.delete([19])
         store.query(X, 5)
-        client_of(store).actors._timeout = 0.5
+        set_timeout(client_of(store).actors, 0.5)
         names, owners = store.shards, owners_of(store, range(40))
         stopped = processes(store)[0]
         os.kill(stopped, signal.SIGSTOP)
@@ -305,7 +305,7 @@ def test_shards_that_do_not_answer_are_named(tmp_path: Path):
             assert caught.value.not_made == []
         finally:
             os.kill(stopped, signal.SIGCONT)
-        client_of(store).actors._timeout = 60.0
+        set_timeout(client_of(store).actors, 60.0)
         deadline = time.monotonic() + 60.0
         while len(store) < 39 and time.monotonic() < deadline:  # until pending calls are completed
             time.sleep(0.05)

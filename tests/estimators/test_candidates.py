@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit
-from internals import estimators_label_index, trained_head
+from internals import estimators_label_index, heads_room, model_of, trained_head
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba._heads import SearchEffort, list_hard_negatives
-from cmt_numba._heads.candidates import scored_candidates
-from cmt_numba._heads.search import candidates_of
 from cmt_numba._postings import all_of
 from cmt_numba._validation import check_rows
 
@@ -45,7 +43,7 @@ def test_a_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: n
 def test_a_multilabel_classifier_does_not_depend_on_the_number_of_threads(form: Any, rng: np.random.Generator):
     X, Y = rows_of(form, rng), rng.random((60, 20)) < 0.15
     tagger = CMTMultilabelClassifier(n_head_passes=2, random_state=0).fit(X, Y)
-    tagger._model.index.all_scorers = lambda *_: None  # few labels are otherwise scored without a search
+    model_of(tagger).index.all_scorers = lambda *_: None  # few labels are otherwise scored without a search
     labels, scores = tagger.top_labels(X, 4)
     for answer, of_many in zip((labels, scores), tagger.top_labels(repeated(X), 4), strict=True):
         np.testing.assert_array_equal(of_many, np.tile(answer, (30, 1)))
@@ -53,7 +51,9 @@ def test_a_multilabel_classifier_does_not_depend_on_the_number_of_threads(form: 
     lowest = float(np.median(scores[labels >= 0]))
     expected = {(row, labels[row, i]): scores[row, i] for row, i in np.argwhere(scores > lowest).tolist()}
     for n_listed, asked in ((1, X), (10, X), (1000, X), (10**5, repeated(X))):
-        rows, columns, found = tagger._model.labels_above(tagger._checked(asked), lowest, tagger, n_listed)
+        rows, columns, found = model_of(tagger).labels_above(
+            model_of(tagger).index.prepared_matrix(asked), lowest, tagger, n_listed
+        )
         assert rows.size == asked.shape[0] // 60 * len(expected)
         assert dict(zip(zip(rows % 60, columns, strict=True), found, strict=True)) == expected
 
@@ -69,7 +69,9 @@ def test_candidates_do_not_depend_on_the_number_of_threads(rng: np.random.Genera
     head, questions, effort = asked_of(rng)
     found, order = [], rng.permutation(60)
     for n_rows, n_labels in ((1, 1), (7, 40), (60, 10**6)):
-        blocks = candidates_of(head, questions, order, effort, rows_at_once=n_rows, labels_at_once=n_labels)
+        blocks = heads_room.search.candidates_of(
+            head, questions, order, effort, rows_at_once=n_rows, labels_at_once=n_labels
+        )
         found.append([])
         for block in blocks:
             starts = np.concatenate([[0], block.ends[:-1]])
@@ -84,7 +86,7 @@ def test_the_best_of_the_labels_found_are_scored(rng: np.random.Generator):
     scored = {}
     for n_scored in (3, 20):
         effort = SearchEffort(n_listed=n_scored, n_met=20)
-        (found,) = scored_candidates(head, questions, effort)
+        (found,) = heads_room.candidates.scored_candidates(head, questions, effort)
         starts = np.concatenate([[0], found.ends[:-1]])
         scored[n_scored] = [set(found.labels[a:b].tolist()) for a, b in zip(starts, found.ends, strict=True)]
         n_met = found.n_met.copy()
@@ -97,7 +99,7 @@ def test_the_best_of_the_labels_found_are_scored(rng: np.random.Generator):
 def test_labels_that_are_not_listed_are_candidates_of_every_row(rng: np.random.Generator):
     head, questions, effort = asked_of(rng)
     head = head._replace(postings=head.postings._replace(n_labels=17))
-    (found,) = scored_candidates(head, questions, effort)
+    (found,) = heads_room.candidates.scored_candidates(head, questions, effort)
     starts = np.concatenate([[0], found.ends[:-1]])
     assert all(found.labels[a : a + 3].tolist() == [17, 18, 19] for a in starts)
     assert (np.diff(found.ends, prepend=0) <= 6).all()

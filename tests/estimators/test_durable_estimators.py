@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from internals import folder_of, model_of
+from internals import estimators_durable as durable
+from internals import folder_of, journal_entries, model_of
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba.estimators._durable import OPERATIONS
 from cmt_numba.journal import JournalError, unpack_entry
-from cmt_numba.journal._entries import pack_entry
 from cmt_numba.persistence import FileFormatError
 
 FEW: dict[str, Any] = {"n_head_passes": 2}
@@ -98,7 +97,7 @@ def test_entries_of_a_later_version_are_refused(tmp_path: Path):
         classifier.fit(X, Y).remove_classes(["a"])
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         number, packed = database.execute("SELECT sequence, entry FROM entries ORDER BY sequence DESC").fetchone()
-        later = pack_entry(number, unpack_entry(path, number, packed)._replace(version=3))
+        later = journal_entries.pack_entry(number, unpack_entry(path, number, packed)._replace(version=3))
         database.execute("UPDATE entries SET entry = ? WHERE sequence = ?", (later, number))
     with pytest.raises(FileFormatError, match="'remove_classes', version 3, is unknown"):
         CMTClassifier.open(tmp_path / "folder")
@@ -143,7 +142,9 @@ def test_copies_are_in_memory(tmp_path: Path):
 
 def test_operations_keep_their_names():
     """Folders of users contain these names, so names may be added but not changed."""
-    names = {f"{kind}.{name}.{version}": sorted(how.parameters) for (kind, name, version), how in OPERATIONS.items()}
+    names = {
+        f"{kind}.{name}.{version}": sorted(how.parameters) for (kind, name, version), how in durable.OPERATIONS.items()
+    }
     assert json.loads(json.dumps(names)) == {
         "CMTClassifier.fit.1": ["ids", "keys", "labels", "scales", "weights"],
         "CMTClassifier.partial_fit.1": ["classes", "ids", "keys", "labels", "scales", "weights"],

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit
+from internals import estimators_calibration as calibration
 from internals import estimators_label_index, model_of
 from numpy.typing import NDArray
 
 from cmt_numba import CMTClassifier
 from cmt_numba.estimators import held_out
-from cmt_numba.estimators._calibration import logits_per_margin
 
 FEW: dict[str, Any] = {"random_state": 0}
 
@@ -45,8 +45,8 @@ def test_the_value_of_a_margin_is_found():
     proba = np.exp(2.5 * scores / 0.5)
     proba /= proba.sum(axis=1, keepdims=True)
     right = (generator.random(20_000)[:, None] > np.cumsum(proba, axis=1)).sum(axis=1)
-    assert abs(logits_per_margin(scores / 0.5, np.minimum(right, 4)) - 2.5) < 0.15
-    assert logits_per_margin(scores / 0.5, np.zeros(20_000, np.int64)) > 100.0  # no wrong prediction
+    assert abs(calibration.logits_per_margin(scores / 0.5, np.minimum(right, 4)) - 2.5) < 0.15
+    assert calibration.logits_per_margin(scores / 0.5, np.zeros(20_000, np.int64)) > 100.0  # no wrong prediction
 
 
 def test_the_first_example_of_a_label_is_not_held_out():

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from internals import estimators_labels
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever
 from cmt_numba._validation import label_array
 from cmt_numba.estimators import check_unmixed, in_one_type
-from cmt_numba.estimators._labels import exactly
 from cmt_numba.metrics import constant_accuracy
 from cmt_numba.neighbors import LandmarkClassifier
 from cmt_numba.text import FastTextClassifier, TextClassifier
@@ -196,7 +196,7 @@ NUMBERS = st.sampled_from([np.int8, np.uint8, np.int64, np.uint64, np.float32, n
 def test_one_type_holds_every_value(drawn: list[Any]):
     with np.errstate(all="ignore"):
         arrays = [np.array(values, np.uint64).astype(dtype) for dtype, values in drawn]
-    found = exactly(*arrays)
+    found = estimators_labels.exactly(*arrays)
     if found is None:
         with pytest.raises(ValueError, match="no type represents all values"):
             in_one_type("y", *arrays)

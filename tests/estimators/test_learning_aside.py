@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ from failures import failing
 from internals import contents_of, lock_of, model_of
 from threads import SOON, Threads, started
 
-from cmt_numba.estimators._base import MemoryEstimator
-
 pytestmark = needs_jit
 
 KINDS = kinds()
 
 
+def patch_estimators(monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..., Any]) -> None:
+    for kind in KINDS.values():
+        monkeypatch.setattr(type(kind.estimator), name, function)
+
+
 @pytest.fixture
 def aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all changes in copies."""
-    monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: True)
+    patch_estimators(monkeypatch, "_takes_long", lambda *_: True)
 
 
 @pytest.mark.parametrize("form", FORM_OF)
@@ -33,7 +37,7 @@ def aside(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_changes_in_place_and_on_a_copy_are_equal(name: str, form: str, monkeypatch: pytest.MonkeyPatch):
     kind, found = kinds(form)[name], []
     for is_aside in (False, True):
-        monkeypatch.setattr(MemoryEstimator, "_takes_long", lambda *_: is_aside)  # noqa: B023
+        patch_estimators(monkeypatch, "_takes_long", lambda *_: is_aside)  # noqa: B023
         estimator = kind.fitted()
         before = model_of(estimator).index
         kind.changes["partial_fit"](estimator)
@@ -61,7 +65,7 @@ def test_queries_during_a_change_see_the_earlier_state(kind: Kind, aside: None, 
 
         during: list[Any] = []
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryEstimator, "_note_duration", wait)  # by then the copy has learned everything
+            patch_estimators(patch, "_note_duration", wait)  # by then the copy has learned everything
             writer = started(lambda: change(estimator))  # noqa: B023
             while not learned.is_set() or len(during) < 3:
                 during.append(estimator.predict(X))

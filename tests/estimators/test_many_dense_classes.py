@@ -3,19 +3,17 @@
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import model_of, trained_head
+from internals import estimators_label_index, heads_room, model_of, trained_head
 
-from cmt_numba import CMTClassifier, _heads
+from cmt_numba import CMTClassifier
 from cmt_numba._heads import all_scorers
 from cmt_numba._kernels import as_matrix
 from cmt_numba._validation import check_rows
-from cmt_numba.estimators import _label_index
-from cmt_numba.estimators._label_index import MAX_TRAINED_ALONE_DENSE
 
 
 @needs_jit
 def test_an_index_finds_the_best_classes_with_biases(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_label_index, "MAX_SCORED", 1500)
+    monkeypatch.setattr(estimators_label_index, "MAX_SCORED", 1500)
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(40, 24))
     means = centers[rng.integers(40, size=2000)] + 0.6 * rng.normal(size=(2000, 24))
@@ -23,8 +21,8 @@ def test_an_index_finds_the_best_classes_with_biases(monkeypatch: pytest.MonkeyP
     classifier = CMTClassifier(random_state=0, n_head_passes=1).fit(means[y] + 0.1 * rng.normal(size=(4000, 24)), y)
     index, rows = model_of(classifier).index, check_rows(means)
     assert index.dense_index() is not None
-    rows = index.prepared(rows, _label_index.row_lengths(means))
-    weights, biases = _heads.weights_of_labels(index.head, np.arange(2000)), index.head.labels["bias"][0, :2000]
+    rows = index.prepared(rows, estimators_label_index.row_lengths(means))
+    weights, biases = heads_room.weights_of_labels(index.head, np.arange(2000)), index.head.labels["bias"][0, :2000]
     expected = as_matrix(rows) @ weights.T + biases
     found = index.best_labels(rows, 5, classifier)
     np.testing.assert_allclose(found.scores, np.take_along_axis(expected, found.labels, axis=1), rtol=1e-4, atol=1e-4)
@@ -66,7 +64,7 @@ def test_a_classifier_of_many_classes_uses_an_index():
 @needs_jit
 def test_very_many_classes_of_one_example_are_not_trained():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(MAX_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
+    X = rng.normal(size=(estimators_label_index.MAX_TRAINED_ALONE_DENSE + 1, 4)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     classifier = CMTClassifier(random_state=0).fit(X, np.arange(len(X)))
     scorers = all_scorers(trained_head(classifier))
@@ -81,7 +79,7 @@ def test_an_index_finds_hard_negatives_among_very_many_classes(monkeypatch: pyte
     centers, y = rng.normal(size=(300, 16)), rng.permutation(np.arange(2400) % 300)
     X = centers[y] + 0.7 * rng.normal(size=(2400, 16))
     errors = []
-    for most in (_label_index.MAX_SCORED_IN_TRAINING, 100):
-        monkeypatch.setattr(_label_index, "MAX_SCORED_IN_TRAINING", most)
+    for most in (estimators_label_index.MAX_SCORED_IN_TRAINING, 100):
+        monkeypatch.setattr(estimators_label_index, "MAX_SCORED_IN_TRAINING", most)
         errors.append(1.0 - CMTClassifier(random_state=0).fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]))
     assert abs(errors[1] - errors[0]) < 0.02

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from internals import trained_head
+from internals import heads_room, model_of, trained_head
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
@@ -47,8 +47,6 @@ from cmt_numba._heads import (
     with_means_in_lists,
     without_digest,
 )
-from cmt_numba._heads.hard_negatives import HardNegatives
-from cmt_numba._heads.solved_labels import tasks_for
 from cmt_numba._kernels import NONE, arrays_of
 from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
@@ -139,7 +137,9 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
         head = with_labels(new_head(HeadParameters(6, rows.sparse, 0, 1.0)), check_rows(form(np.eye(7, 6) + 1e-3)))
         forget_labels(head.models, 0)
         pairs = pair_with_all(pair_with_answers(*np.nonzero(Y), 7), np.arange(7), 20)
-        assert len(tasks_for(rows, one_block(pairs)[0], 5, 0.0, n_cells)) == {1 << 20: 1}.get(n_cells, 7)
+        assert len(heads_room.solved_labels.tasks_for(rows, one_block(pairs)[0], 5, 0.0, n_cells)) == {1 << 20: 1}.get(
+            n_cells, 7
+        )
         duties = new_duties(1.0, np.ones(20, np.float32), np.full(7, 20), 0, no_former_rows(7, 6))
         training = Training(rows, duties, 5, 0.0, n_threads, n_cells, n_tasks)
         head = learn_memberships(head, one_block(pairs), training)
@@ -149,7 +149,7 @@ def test_memberships_do_not_depend_on_threads_or_tasks(form: Any, rng: np.random
 
 
 def _in_blocks(pairs: ExamplePairs, n_pairs: int) -> list[LabelBlock]:
-    none = HardNegatives(np.zeros(pairs.offsets.size, np.int64), np.empty(0, np.int32))
+    none = heads_room.hard_negatives.HardNegatives(np.zeros(pairs.offsets.size, np.int64), np.empty(0, np.int32))
     return list(pair_with_hard_negatives(pairs, none, 20, n_pairs))
 
 
@@ -197,7 +197,7 @@ def test_tasks_are_bounded_by_the_cells_of_any_number_of_pairs():
         np.diff(rows.offsets)[pairs.rows[a:b]].sum() for a, b in zip(pairs.offsets, pairs.offsets[1:], strict=False)
     ]
     for most in (1, n_cells[2], n_cells[3], sum(n_cells)):
-        tasks = tasks_for(rows, one_block(pairs)[0], 4, 0.0, int(most))
+        tasks = heads_room.solved_labels.tasks_for(rows, one_block(pairs)[0], 4, 0.0, int(most))
         assert [task.stop for task in tasks[:-1]] == [task.first for task in tasks[1:]]
         assert (tasks[0].first, tasks[-1].stop) == (0, 4)
         for task in tasks:
@@ -264,7 +264,7 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
 def test_sparse_scorers_are_the_same_on_any_number_of_threads():
     X, Y = topics(300)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
-    one, three = (CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y)._model.index.head for n in (1, 3))
+    one, three = (model_of(CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y)).index.head for n in (1, 3))
     for path, array in arrays_of(one).items():
         np.testing.assert_array_equal(arrays_of(three)[path], array, path)
 
@@ -349,10 +349,10 @@ def test_common_labels_are_those_of_most_rows():
     X, Y = topics(300)
     classifier = CMTMultilabelClassifier(**FEW).fit(scipy.sparse.csr_array(X), with_rare_labels(Y)[:, 1:])
     common = trained_head(classifier).common.labels
-    assert set(classifier._model.column_of_label[common]) == set(range(11))
+    assert set(model_of(classifier).column_of_label[common]) == set(range(11))
     # Scores with and without the digest are the same.
     decisions = classifier.decision_function(X)
-    classifier._model.index.head = without_digest(trained_head(classifier))
+    model_of(classifier).index.head = without_digest(trained_head(classifier))
     np.testing.assert_allclose(classifier.decision_function(X), decisions, atol=1e-5)
     assert scipy.sparse.issparse(classifier.predict(X[:10]))
     assert classifier.predict(X[:10]).shape == (10, 1041)
@@ -368,8 +368,8 @@ def test_rare_labels():
     assert trained_head(classifier).postings.labels.size == 0
     classifier.partial_fit(X[10:20], with_rare_labels(Y[10:20]))
     common, listed = trained_head(classifier).common.labels, trained_head(classifier).postings.labels
-    assert set(classifier._model.column_of_label[common]) == set(range(12))
-    later = classifier._model.label_of_column[12:]
+    assert set(model_of(classifier).column_of_label[common]) == set(range(12))
+    later = model_of(classifier).label_of_column[12:]
     assert set(later) <= set(listed)
     assert not set(common) & set(listed)
     biases = trained_head(classifier).labels[0, later]["bias"]

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORMS
-from internals import index_of, model_of, neighbors_of
+from internals import choice_of, estimators_neighbors, index_of, model_of, neighbors_of
 from sklearn.datasets import load_digits, make_moons
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba import CMTClassifier
-from cmt_numba.estimators import _neighbors
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,8 @@ def test_neighbors_answer_as_in_scikit_learn(digits, form, options):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_an_index_finds_nearly_the_same_neighbors(metric, monkeypatch):
-    monkeypatch.setattr(_neighbors, "_FEW_EXAMPLES", 1000)
-    monkeypatch.setattr(_neighbors, "_PAIRS_WORTH_AN_INDEX", 100 * 1500)
+    monkeypatch.setattr(estimators_neighbors, "_FEW_EXAMPLES", 1000)
+    monkeypatch.setattr(estimators_neighbors, "_PAIRS_WORTH_AN_INDEX", 100 * 1500)
     rng = np.random.default_rng(0)
     X, queries = rng.normal(size=(1500, 6)) + 1.0, rng.normal(size=(50, 6)) + 1.0
     classifier = CMTClassifier(method="neighbors", metric=metric, random_state=0).fit(X, np.arange(1500) % 3)
@@ -116,12 +115,12 @@ def test_the_choice_is_made_again_and_is_kept_in_folders(tmp_path):
     options = {"method": "auto", "n_neighbors": "auto", "metric": "auto"}
     with CMTClassifier.open(tmp_path / "folder", random_state=0, **options) as one:
         one.partial_fit(X[:10], y[:10])
-        assert one._choice().method == "head"
+        assert choice_of(one).method == "head"
         one.partial_fit(X[10:200], y[10:200]).partial_fit(X[200:], y[200:])
-        answers, choice = one.predict(X), one._choice()
+        answers, choice = one.predict(X), choice_of(one)
         assert choice.method == "neighbors"
     with CMTClassifier.open(tmp_path / "folder") as other:
-        assert other._choice() == choice
+        assert choice_of(other) == choice
         np.testing.assert_array_equal(other.predict(X), answers)
 
 
@@ -161,7 +160,7 @@ def test_probabilities_of_votes_are_never_zero(form: Any):
         assert proba.min() > 0.0
         np.testing.assert_array_equal(proba.argmax(axis=1), classifier.predict(form(X[300:])))
         # The proportion is about the best for these rows.
-        votes = classifier._votes(form(X[300:].astype(np.float32)))
+        votes = classifier.decision_function(form(X[300:]))
         right = (votes / votes.sum(axis=1, keepdims=True))[np.arange(300), y[300:]]
         losses = [-np.mean(np.log((1.0 - share) * right + share / 4)) for share in np.linspace(0.01, 0.99, 50)]
         assert -np.mean(np.log(proba[np.arange(300), y[300:]])) < min(losses) + 0.05

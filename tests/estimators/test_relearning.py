@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS, needs_jit
-from internals import model_of, trained_head
+from internals import estimators_classification_model, model_of, trained_head
+from internals import estimators_replay as replay
 
 from cmt_numba import CMTClassifier
 from cmt_numba._heads import all_examples, some_examples
 from cmt_numba._kernels import as_matrix
 from cmt_numba.estimators import means_of
-from cmt_numba.estimators._classification_model import ClassificationModel
-from cmt_numba.estimators._replay import is_due
 
 FEW = {"random_state": 0}
 
@@ -32,11 +31,11 @@ def learned_in_batches(X: Any, y: np.ndarray, size: int, **options: Any) -> CMTC
 
 
 def test_relearning_happens_when_due():
-    assert not is_due(1000, 0)  # before the first fit
-    assert not is_due(124, 100)
-    assert is_due(125, 100)
-    assert not is_due(25, 10)
-    assert is_due(26, 10)
+    assert not replay.is_due(1000, 0)  # before the first fit
+    assert not replay.is_due(124, 100)
+    assert replay.is_due(125, 100)
+    assert not replay.is_due(25, 10)
+    assert replay.is_due(26, 10)
 
 
 @FORMS
@@ -109,6 +108,6 @@ def test_dual_variables_match_the_scorers(rng: np.random.Generator):
 
 def test_examples_that_are_not_stored_are_learned_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     X, y = clouds(rng, 60, 5)
-    monkeypatch.setattr(ClassificationModel, "train_from_means", None)
+    monkeypatch.setattr(estimators_classification_model.ClassificationModel, "train_from_means", None)
     classifier = learned_in_batches(X, y, 20, store_examples=False)
     assert classifier.score(X, y) > 0.5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from internals import model_of
+from internals import estimators_values, model_of
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -20,7 +20,6 @@ from test_supervision import FORMS
 from cmt_numba import CMTRetriever
 from cmt_numba._validation import check_rows
 from cmt_numba.estimators._retrieval_model import ValueExpectation
-from cmt_numba.estimators._values import Components, cosines
 from cmt_numba.evaluation import batch_evaluation
 
 EXACT: dict[str, Any] = {"target_recall": 1.0, "random_state": 0}
@@ -43,7 +42,7 @@ def mean_cosine(found: np.ndarray, right: np.ndarray) -> float:
 
 
 def new_map(n_features: int, n_components: int, sparse: bool) -> ValueExpectation:
-    return ValueExpectation.new(Components(None, n_components), n_features, sparse)
+    return ValueExpectation.new(estimators_values.Components(None, n_components), n_features, sparse)
 
 
 def components_of(vectors: np.ndarray) -> np.ndarray:
@@ -91,14 +90,14 @@ def test_features_get_weights_when_they_occur(rng: np.random.Generator):
 def test_components_keep_lengths_and_products(sparse: bool, rng: np.random.Generator):
     values = rng.normal(size=(50, 8)) @ rng.normal(size=(8, 30))
     given = scipy.sparse.csr_array(values) if sparse else values
-    reduced = Components.of(given, 8, 0).reduced(given)
+    reduced = estimators_values.Components.of(given, 8, 0).reduced(given)
     unit = normalize(values)
     np.testing.assert_allclose(reduced @ reduced.T, unit @ unit.T, atol=1e-3)  # rank 8, so the components are complete
-    rough = Components.of(given, 3, 0).reduced(given)
+    rough = estimators_values.Components.of(given, 3, 0).reduced(given)
     np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1.0, atol=1e-5)
     assert rough.shape == (50, 4)
     assert rough[:, -1].max() > 0.1
-    few = Components.of(given[:2], 5, 0)  # random vectors complete the basis
+    few = estimators_values.Components.of(given[:2], 5, 0)  # random vectors complete the basis
     np.testing.assert_allclose(few.basis.T @ few.basis, np.eye(5), atol=1e-5)
 
 
@@ -299,7 +298,7 @@ def test_bad_input_raises_before_anything_changes(call: Any, error: type[Excepti
 
 
 def test_cosines_of_zero_vectors_are_zero():
-    np.testing.assert_array_equal(cosines(np.zeros((1, 3)), np.ones((1, 3))), [0.0])
+    np.testing.assert_array_equal(estimators_values.cosines(np.zeros((1, 3)), np.ones((1, 3))), [0.0])
 
 
 @FORMS

@@ -8,11 +8,10 @@ import pytest
 import scipy.sparse
 from conftest import FORMS, needs_jit, text_like
 from failures import failing
-from internals import state_of, trained_head
+from internals import forest_of, forest_room, heads_room, model_of, state_of, trained_head
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree
 from cmt_numba._forest import NODES_END, State
-from cmt_numba._forest.state import ROOT
 from cmt_numba._heads import (
     HEAD_LOSSES,
     CandidateSearch,
@@ -31,7 +30,6 @@ from cmt_numba._heads import (
     with_labels,
     without_digest,
 )
-from cmt_numba._heads.multiclass_svm import ascend_in_blocks
 from cmt_numba._jit import empty, inner, kernel, release
 from cmt_numba._kernels import NONE, RIGHT, row_of
 from cmt_numba._postings import Digest, LabelAnswers, Postings, Questions, all_of, list_by_feature, meet_labels
@@ -67,7 +65,7 @@ def path_to(state: State, t: int, leaf: int) -> list[tuple[int, int]]:
                 return [(place, side), *below]
         return None
 
-    path = search(int(state.counters[t, ROOT]))
+    path = search(int(state.counters[t, forest_room.state.ROOT]))
     assert path is not None
     return path
 
@@ -124,7 +122,7 @@ def test_teaching_continues_after_tables_grow():
         if room:
             table = np.zeros((2, state.weights.table.shape[1] + room), state.weights.table.dtype)
             table[:, : state.weights.table.shape[1]] = state.weights.table
-            tree._forest.state = state._replace(weights=state.weights._replace(table=table))
+            forest_of(tree).state = state._replace(weights=state.weights._replace(table=table))
         tree.teach(rows, ids, n_passes=2)
         tree.check_invariants()
         return tree
@@ -201,7 +199,7 @@ def examples_of(rng: np.random.Generator, n: int = 30, d: int = 5) -> tuple[np.n
     return rows.astype(np.float32), rng.integers(0, d, n)
 
 
-in_blocks = partial(ascend_in_blocks, rows_at_once=7)
+in_blocks = partial(heads_room.multiclass_svm.ascend_in_blocks, rows_at_once=7)
 
 
 @FORMS
@@ -392,7 +390,7 @@ def test_an_untrained_classifier_is_the_same_however_examples_come(form: Any):
     at_once, online = CMTClassifier(**options).fit(form(X), y), CMTClassifier(**options)
     for first in range(0, 40, 4):
         online.partial_fit(form(X[first : first + 4]), y[first : first + 4])
-    of_once, of_online = at_once._model.label_of_class, online._model.label_of_class
+    of_once, of_online = model_of(at_once).label_of_class, model_of(online).label_of_class
     for c in range(5):
         np.testing.assert_allclose(
             weights_of(trained_head(online), 0, of_online[c]),

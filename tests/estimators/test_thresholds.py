@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from internals import estimators_calibration as calibration
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from cmt_numba import CMTMultilabelClassifier
-from cmt_numba.estimators._calibration import best_threshold, f1_by_threshold
 
 FEW: dict[str, Any] = {"random_state": 0}
 
@@ -68,15 +68,18 @@ def test_the_best_threshold_is_found(rng: np.random.Generator):
         return float(np.mean(np.where(total > 0, 2 * both / np.maximum(1, total), 1.0)))
 
     best = max(quality(threshold) for threshold in np.append(scores, -10.0))
-    sums = f1_by_threshold(row, scores, is_right, n_wanted, np.ones(50, np.float32))
-    assert quality(best_threshold(sums)) > best - 0.01
-    assert sums[:-1].max() == pytest.approx(50 * quality(best_threshold(sums)))
+    sums = calibration.f1_by_threshold(row, scores, is_right, n_wanted, np.ones(50, np.float32))
+    assert quality(calibration.best_threshold(sums)) > best - 0.01
+    assert sums[:-1].max() == pytest.approx(50 * quality(calibration.best_threshold(sums)))
 
 
 def test_thresholds_without_examples():
     none = np.empty(0)
     pairs = none.astype(np.int64), none, none.astype(np.bool_)
-    assert best_threshold(f1_by_threshold(*pairs, np.zeros(30, np.int64), np.ones(30, np.float32))) == 0.0
+    assert (
+        calibration.best_threshold(calibration.f1_by_threshold(*pairs, np.zeros(30, np.int64), np.ones(30, np.float32)))
+        == 0.0
+    )
     assert CMTMultilabelClassifier(threshold="f1", **FEW).fit(np.eye(4), np.eye(4)).threshold_ == 0.0
 
 

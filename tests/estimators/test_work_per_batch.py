@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORMS, needs_jit
-from internals import model_of
+from internals import estimators_classification_model, heads_room, model_of
+from internals import estimators_replay as replay
 
 from cmt_numba import CMTClassifier, CMTRetriever
 from cmt_numba._heads import all_examples, draw_replayed, some_examples
-from cmt_numba._heads.examples import MAX_DRAWN_FROM
-from cmt_numba.estimators._classification_model import ClassificationModel
-from cmt_numba.estimators._replay import replayed
 
 N, N_CLASSES = 60_000, 20
 
@@ -92,14 +90,14 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
         assert np.unique(slots[: ends[1]]).size == ends[1]
         return np.sort(slots[: ends[0] - 600 + n_old])
 
-    newest = np.arange(500 - MAX_DRAWN_FROM, 500)
+    newest = np.arange(500 - heads_room.examples.MAX_DRAWN_FROM, 500)
     np.testing.assert_array_equal(drawn(label[[0]], 590), [0, *newest])  # only the newest examples
     np.testing.assert_array_equal(drawn(label[[1]], 590), [0, *range(500, 560)])
     np.testing.assert_array_equal(drawn(label[[2]], 590), [0, *range(560, 590)])  # examples before slot 590
     assert drawn(label[[2]], 560)[0] == 0  # no example of the label is old: draws are from all
     assert drawn(label[[2]], 560).size > 100
 
-    slots, n_swept = replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
+    slots, n_swept = replay.replayed(examples, 10, label[[2, 2, 1]], np.random.default_rng(0))
     assert n_swept == 0
     assert slots[-10:].tolist() == list(range(590, 600))
     assert np.unique(slots).size == slots.size
@@ -107,7 +105,7 @@ def test_what_is_learned_again_is_drawn_by_label(form: Any, rng: np.random.Gener
     assert of_drawn[0] > 0.3  # half of the draws are from all labels
     assert of_drawn[1] > 0.15
     assert of_drawn[2] > 0.15
-    assert replayed(examples, 600, label[:0], np.random.default_rng(0))[0].tolist() == list(range(600))
+    assert replay.replayed(examples, 600, label[:0], np.random.default_rng(0))[0].tolist() == list(range(600))
 
 
 @needs_jit
@@ -115,13 +113,13 @@ def test_many_examples_are_not_all_learned_again_at_once(rng: np.random.Generato
     X, y = rng.normal(size=(1500, 4)) + 3.0 * np.eye(4)[np.arange(1500) % 4], np.arange(1500) % 4
     classifier = CMTClassifier(loss="mira", random_state=0).fit(X[:1100], y[:1100])
     n_learned: list[int] = []
-    train_head = ClassificationModel._train_head
+    train_head = estimators_classification_model.ClassificationModel._train_head
 
     def note(self: Any, rows: Any, *args: Any) -> None:
         n_learned.append(rows.n_rows)
         train_head(self, rows, *args)
 
-    monkeypatch.setattr(ClassificationModel, "_train_head", note)
+    monkeypatch.setattr(estimators_classification_model.ClassificationModel, "_train_head", note)
     for i in range(1100, 1400):
         classifier.partial_fit(X[[i]], y[[i]])
     assert max(n_learned) <= 32

@@ -150,7 +150,7 @@ def test_exact_neighbour(script: Script, rng: np.random.Generator):
 
 
 def test_vowpal_wabbit_lines(script: Script):
-    lines = script("learners")._as_lines(np.array([[0, 0.5, 0], [1, 0, 2]]), np.array([0, 4]))
+    lines = script("learners").as_lines(np.array([[0, 0.5, 0], [1, 0, 2]]), np.array([0, 4]))
     assert lines == ["1 | 1:0.5", "5 | 0:1 2:2"]
 
 

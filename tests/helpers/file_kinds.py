@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import model_of
+from internals import model_of, pending_decisions
 from sklearn.tree import DecisionTreeRegressor
 
 from cmt_numba.bandits import (
@@ -64,7 +64,7 @@ def _decide(policy: Any) -> list[Any]:
         _check_choices(probabilities, chosen.actions, known)
         said += [probabilities, chosen.actions]
         if isinstance(policy, CMTBandit):
-            policy.reward(list(policy._pending._decisions), np.linspace(0.0, 1.0, policy.n_pending))
+            policy.reward(list(pending_decisions(policy)), np.linspace(0.0, 1.0, policy.n_pending))
         policy.learn(contexts, chosen.actions, np.linspace(0.0, 1.0, 5))
         policy.remove_actions(known[:1])
         known = policy.actions
@@ -191,7 +191,7 @@ def _compare(thing: Any) -> list[Any]:
                 _tree(points, distance, tolerance=0.1)
             return [lengths, list(map(str, symbols)), getattr(distance, "errors_", [])]
     else:
-        width = thing._stored().rows.shape[1] if thing._store is not None else 2
+        width = thing._stored().rows.shape[1] if len(thing) > 0 else 2
         points = np.random.default_rng(1).normal(size=(4, width))
     return _search(thing, points, min(5, getattr(thing, "n_candidates", 5)))
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import index_room
 
 from cmt_numba._index import byte_tiles
-from cmt_numba._index.byte_tiles import ROWS
 from cmt_numba._jit import TILE
 
 
@@ -35,9 +35,12 @@ def test_scores_of_a_tile_for_rows(way: Any, monkeypatch: pytest.MonkeyPatch):
         shifts = rng.integers(-1000, 1000, 12).astype(np.int32)
         numbers, factors = (rng.integers(-2, 3, n).astype(np.float32) for n in (3 * TILE, 12))
         numbers[2 * TILE + 5] = -np.inf
-        bars, rows = (1e6 * rng.normal(size=ROWS)).astype(np.float32), rng.integers(0, 12, ROWS)
+        bars, rows = (
+            (1e6 * rng.normal(size=index_room.byte_tiles.ROWS)).astype(np.float32),
+            rng.integers(0, 12, index_room.byte_tiles.ROWS),
+        )
         given = codes, 256, numbers, TILE, n_groups, of_rows, shifts, factors, bars, rows
-        scores = np.zeros((2, ROWS * TILE + 3), np.float32)
+        scores = np.zeros((2, index_room.byte_tiles.ROWS * TILE + 3), np.float32)
         assert compiled(*given, scores[0]) == byte_tiles.score_rows_slowly(*given, scores[1])
         np.testing.assert_array_equal(scores[0], scores[1])
 

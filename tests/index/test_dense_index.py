@@ -5,12 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import inner_state
+from internals import index_room, inner_state
 
-from cmt_numba import _index as index
-from cmt_numba._index import changes, dense_index, invariants
-from cmt_numba._index.search import ListEffort
-from cmt_numba._index.state import LIST_SIZE, N_FAR, N_LISTS
+from cmt_numba._index import DenseIndex, changes, dense_index, invariants
 from cmt_numba._jit import held
 from cmt_numba._kernels import InvariantError
 
@@ -34,7 +31,7 @@ def scores_of(metric, q, V):
 def test_random_changes_match_a_dict(metric, n_without_lists, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", n_without_lists)
     rng = np.random.default_rng(1)
-    dense, model = index.DenseIndex(5, metric=metric, random_state=3), {}
+    dense, model = DenseIndex(5, metric=metric, random_state=3), {}
     for step in range(60):
         kind, known = rng.integers(4), np.array(sorted(model), np.int64)
         if kind <= 1 or known.size == 0:
@@ -71,14 +68,14 @@ def test_random_changes_match_a_dict(metric, n_without_lists, monkeypatch):
 
 
 def test_ids_are_never_reused():
-    dense = index.DenseIndex(2)
+    dense = DenseIndex(2)
     dense.remove(dense.insert(vectors(10, 2)))
     np.testing.assert_array_equal(dense.insert(vectors(3, 2)), [10, 11, 12])
     np.testing.assert_array_equal(dense.contains(np.array([9, 10, 13, -1])), [False, True, False, False])
 
 
 def test_equal_scores_are_ordered_by_id():
-    dense = index.DenseIndex(3, metric="inner_product")
+    dense = DenseIndex(3, metric="inner_product")
     dense.insert(np.ones((20, 3), np.float32))
     dense.remove(np.array([0, 3]))
     found, _ = dense.search(np.ones((1, 3), np.float32), 5)
@@ -86,7 +83,7 @@ def test_equal_scores_are_ordered_by_id():
 
 
 def test_allowed_vectors_are_valid_until_the_next_change():
-    dense = index.DenseIndex(3)
+    dense = DenseIndex(3)
     allowed = dense.allow(dense.insert(vectors(10, 3)))
     dense.remove(np.array([0]))
     with pytest.raises(ValueError, match="earlier version"):
@@ -97,13 +94,13 @@ def test_allowed_vectors_are_valid_until_the_next_change():
 @pytest.mark.parametrize("mode", ["r", "c"])
 def test_an_index_is_restored_from_arrays(tmp_path, mode, n_without_lists, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", n_without_lists)
-    dense = index.DenseIndex(4, metric="euclidean", random_state=5)
+    dense = DenseIndex(4, metric="euclidean", random_state=5)
     dense.insert(vectors(100, 4))
     dense.remove(np.arange(0, 100, 3))
     arrays, facts = dense.arrays()
     np.save(tmp_path / "vectors.npy", arrays["vectors"])
     mapped = arrays | {"vectors": np.load(tmp_path / "vectors.npy", mmap_mode=mode)}
-    restored, copied = index.DenseIndex.of_arrays(mapped, facts), dense.copy()
+    restored, copied = DenseIndex.of_arrays(mapped, facts), dense.copy()
     for twin in (dense, restored, copied):
         twin.insert(vectors(10, 4, 1))
         twin.remove(np.array([1]))
@@ -116,11 +113,11 @@ def test_an_index_is_restored_from_arrays(tmp_path, mode, n_without_lists, monke
 
 def test_lists_that_are_too_long_to_be_divided_are_refused(monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 50)
-    dense = index.DenseIndex(4)
+    dense = DenseIndex(4)
     dense.insert(vectors(100, 4))
     monkeypatch.setattr(invariants, "LIST_SIZE", 49)
     with pytest.raises(InvariantError, match="more members than can be divided"):
-        index.DenseIndex.of_arrays(*dense.arrays())
+        DenseIndex.of_arrays(*dense.arrays())
 
 
 def test_saved_arrays_have_no_arbitrary_values():
@@ -128,7 +125,7 @@ def test_saved_arrays_have_no_arbitrary_values():
     for filler in (7, 9):
         filled = [np.full(size, filler, np.uint8) for size in (128, 256, 1024, 4096) for _ in range(300)]
         del filled  # new arrays may reuse this memory
-        dense = index.DenseIndex(4, "cosine", 0)
+        dense = DenseIndex(4, "cosine", 0)
         dense.insert(vectors(12, 4))
         dense.remove(np.array([3]))
         saved.append({name: array.tobytes() for name, array in dense.arrays()[0].items()})
@@ -144,7 +141,7 @@ def clustered(n, d, seed=0):
 @pytest.mark.parametrize("metric", METRICS)
 def test_lists_grow_and_shrink(metric, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense, rng = index.DenseIndex(20, metric=metric), np.random.default_rng(0)
+    dense, rng = DenseIndex(20, metric=metric), np.random.default_rng(0)
     n = 600
     for turn in range(2):
         ids = dense.insert(clustered(n, 20, turn))
@@ -163,7 +160,7 @@ def test_lists_grow_and_shrink(metric, monkeypatch):
 def test_the_effort_follows_lists_that_split_at_the_same_time():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, 64))[rng.integers(100, size=16_400)] + 0.3 * rng.standard_normal((16_400, 64))
-    dense = index.DenseIndex(64)
+    dense = DenseIndex(64)
     for part in np.array_split(X[:16_000].astype(np.float32), 32):
         dense.insert(part)
     assert dense.recall(X[16_000:].astype(np.float32), 10, 0.95) > 0.92
@@ -172,10 +169,10 @@ def test_the_effort_follows_lists_that_split_at_the_same_time():
 @needs_jit
 @pytest.mark.parametrize("metric", METRICS)
 def test_groups_of_lists_grow_and_shrink(metric):
-    dense, X = index.DenseIndex(8, metric=metric), clustered(40_000, 8)
+    dense, X = DenseIndex(8, metric=metric), clustered(40_000, 8)
     ids = dense.insert(X[:30_000])
     dense.check_invariants()
-    assert inner_state(dense).groups.counts[N_LISTS] > 1
+    assert inner_state(dense).groups.counts[index_room.state.N_LISTS] > 1
     assert dense.recall(clustered(50, 8, 77), 10, 0.95) > 0.9
     twin = dense.copy()
     for it in (dense, twin):
@@ -187,16 +184,16 @@ def test_groups_of_lists_grow_and_shrink(metric):
     for part in np.array_split(np.random.default_rng(0).permutation(dense.ids)[:39_000], 10):
         dense.remove(part)
         dense.check_invariants()
-    assert inner_state(dense).groups.counts[N_LISTS] == 1
+    assert inner_state(dense).groups.counts[index_room.state.N_LISTS] == 1
 
 
 @needs_jit
 def test_lists_with_equal_centers_are_divided_into_groups():
-    dense = index.DenseIndex(3, metric="euclidean")
+    dense = DenseIndex(3, metric="euclidean")
     dense.insert(np.zeros((30_000, 3), np.float32))
     dense.check_invariants()
-    assert inner_state(dense).groups.counts[N_LISTS] > 1
-    assert inner_state(dense).groups.sizes.max() <= 2 * LIST_SIZE
+    assert inner_state(dense).groups.counts[index_room.state.N_LISTS] > 1
+    assert inner_state(dense).groups.sizes.max() <= 2 * index_room.state.LIST_SIZE
 
 
 @needs_jit
@@ -208,7 +205,7 @@ def test_a_replaced_vector_may_leave_a_list_that_gets_another_number(seed: int):
         centers = 3 * rng.standard_normal((20, 8))
         return (centers[rng.integers(20, size=n)] + 0.01 * rng.standard_normal((n, 8))).astype(np.float32)
 
-    dense = index.DenseIndex(8, "euclidean")
+    dense = DenseIndex(8, "euclidean")
     ids = dense.insert(clusters(3000))
     dense.replace(rng.permutation(ids)[:2000], clusters(2000))
     dense.check_invariants()
@@ -216,7 +213,7 @@ def test_a_replaced_vector_may_leave_a_list_that_gets_another_number(seed: int):
 
 def test_equal_vectors_are_divided_too(monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense = index.DenseIndex(8, metric="euclidean")
+    dense = DenseIndex(8, metric="euclidean")
     dense.insert(np.zeros((400, 8), np.float32))
     dense.check_invariants()
     ids, scores = dense.search(np.zeros((1, 8), np.float32), 5, target_recall=1.0)
@@ -231,7 +228,7 @@ def test_equal_vectors_are_divided_too(monkeypatch):
 @pytest.mark.parametrize("is_local", [False, True])
 def test_searches_among_many_find_most_of_the_best(share, is_local, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense, X, Q = index.DenseIndex(20), clustered(2000, 20), clustered(50, 20, 1)
+    dense, X, Q = DenseIndex(20), clustered(2000, 20), clustered(50, 20, 1)
     ids = dense.insert(X)
     order = np.argsort(X[:, 0]) if is_local else np.random.default_rng(2).permutation(2000)
     allowed = np.sort(ids[order[: int(share * 2000)]])
@@ -245,7 +242,7 @@ def test_searches_among_many_find_most_of_the_best(share, is_local, monkeypatch)
 
 def test_threads_do_not_change_results(monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense, Q = index.DenseIndex(20), clustered(50, 20, 1)
+    dense, Q = DenseIndex(20), clustered(50, 20, 1)
     dense.insert(clustered(2000, 20))
     for rows in (Q, Q[:5]):
         for a, b in zip(dense.search(rows, 5), dense.search(rows, 5, n_threads=3), strict=True):
@@ -255,7 +252,7 @@ def test_threads_do_not_change_results(monkeypatch):
 @pytest.mark.parametrize("n_stored", [10, 98, 110])  # vectors in no lists, in new lists, in lists
 def test_a_failed_insertion_leaves_no_trace(n_stored, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense = index.DenseIndex(4)
+    dense = DenseIndex(4)
     dense.insert(vectors(n_stored, 4))
     few, many, n_calls = changes.change_few, changes.change_vectors, 0
 
@@ -284,7 +281,7 @@ def test_a_failed_insertion_leaves_no_trace(n_stored, monkeypatch):
 
 def test_many_results_are_complete(monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense, Q = index.DenseIndex(20), clustered(6, 20, 1)
+    dense, Q = DenseIndex(20), clustered(6, 20, 1)
     dense.insert(clustered(400, 20))
     found, scores = dense.search(Q, 500)
     for row in found:
@@ -296,11 +293,11 @@ def test_many_results_are_complete(monkeypatch):
 @pytest.mark.parametrize("n_rows", [1, 20])
 def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, monkeypatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
-    dense = index.DenseIndex(20)
+    dense = DenseIndex(20)
     allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
     inner_state(dense).groups.added[:] -= 0.5
     zeros = np.zeros(24, np.float32)
-    effort = held(ListEffort(zeros, zeros, zeros, 1.9, 1, 1e9))
+    effort = held(index_room.search.ListEffort(zeros, zeros, zeros, 1.9, 1, 1e9))
     monkeypatch.setattr(dense._gaps, "effort", lambda _: effort)
     found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
     assert (found >= 0).all()
@@ -324,7 +321,7 @@ def copies(n_copies, noise, n_clusters, n=6000, d=64):
 )
 def test_queries_without_near_copies_are_found_too(metric: str, noise: float, n_clusters: int):
     stored, Q = copies(10, noise, n_clusters)
-    dense = index.DenseIndex(64, metric)
+    dense = DenseIndex(64, metric)
     for part in np.array_split(stored, 12):
         dense.insert(part)
     best = dense.search(Q, 1, 1.0)[1]
@@ -337,7 +334,7 @@ def test_queries_without_near_copies_are_found_too(metric: str, noise: float, n_
 def test_the_effort_follows_replaced_vectors():
     rng, n = np.random.default_rng(1), 6000
     old, new = rng.standard_normal((n, 32)), rng.standard_normal((n + 300, 32)) ** 3
-    dense = index.DenseIndex(32, "inner_product")
+    dense = DenseIndex(32, "inner_product")
     ids = dense.insert(old.astype(np.float32))
     for some, X in zip(np.array_split(ids, 12), np.array_split(new[:n].astype(np.float32), 12), strict=True):
         dense.replace(some, X)
@@ -351,7 +348,7 @@ def test_queries_correct_the_effort(is_batch: bool):
     centers = rng.standard_normal((100, 32))
     X = centers[rng.integers(100, size=4000)] + 0.2 * rng.standard_normal((4000, 32))
     Q = (rng.permutation(X) + rng.permutation(X))[:300].astype(np.float32) / 2.0  # unlike the stored vectors
-    dense = index.DenseIndex(32, "euclidean")
+    dense = DenseIndex(32, "euclidean")
     dense.insert(X.astype(np.float32))
     assert dense.recall_seen is None
     before, asked = dense.recall(Q, 10, 0.95), Q[rng.integers(300, size=40_000)]
@@ -372,7 +369,7 @@ def test_a_search_returns_as_many_as_wanted(metric: str):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 24)).astype(np.float32)
     Q = X[rng.integers(0, 2000, 600)] + 0.5 * rng.normal(size=(600, 24)).astype(np.float32)
-    dense = index.DenseIndex(24, metric, random_state=0)
+    dense = DenseIndex(24, metric, random_state=0)
     dense.insert(X)
     for k in (1, 3):
         assert (dense.search(Q, k)[0] >= 0).all()
@@ -383,7 +380,7 @@ def test_a_search_returns_as_many_as_wanted(metric: str):
 def test_vectors_of_any_length_are_compared_exactly(metric: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dense_index, "_FEW", 100)
     X, Q, rng = clustered(400, 20), clustered(6, 20, 1), np.random.default_rng(0)
-    dense = index.DenseIndex(20, metric)
+    dense = DenseIndex(20, metric)
     dense.insert(X[:200])
     X[200:] *= (10.0 ** rng.uniform(-40, 36, (200, 1))).astype(np.float32)
     dense.insert(X[200:])
@@ -399,7 +396,7 @@ def test_vectors_of_any_length_are_compared_exactly(metric: str, monkeypatch: py
         )
     dense.remove(np.arange(200, 400))
     dense.check_invariants()
-    assert inner_state(dense).totals[N_FAR] == 0
+    assert inner_state(dense).totals[index_room.state.N_FAR] == 0
 
 
 def towns(rng, d):
@@ -436,7 +433,7 @@ def test_vectors_of_unusual_distributions_are_found(metric, drawn, d, least):
     X = drawn(np.random.default_rng(1), d).astype(np.float32)
     recalls = []
     for random_state in range(4):
-        dense = index.DenseIndex(d, metric, random_state)
+        dense = DenseIndex(d, metric, random_state)
         for first in range(0, 4000, 250):
             dense.insert(X[first : first + 250])
         recalls.append(dense.recall(X[4000:], 10, 0.95))
@@ -459,7 +456,7 @@ HARD: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("metric", METRICS)
 def test_rows_of_a_batch_are_answered_like_single_rows(metric: str, vectors_of: Callable[[np.ndarray], np.ndarray]):
     V = vectors_of(vectors(300, 24)).astype(np.float32)
-    dense = index.DenseIndex(24, metric=metric)
+    dense = DenseIndex(24, metric=metric)
     dense.insert(V)
     Q = np.concatenate([V[:10], vectors_of(vectors(300, 24, 1))[:10].astype(np.float32), np.zeros((1, 24), np.float32)])
     every, their_scores = dense.search(Q[:1], 300)
@@ -481,7 +478,7 @@ def test_rows_of_a_batch_are_answered_like_single_rows(metric: str, vectors_of: 
 @pytest.mark.parametrize("metric", METRICS)
 def test_batches_are_searched_like_single_rows(metric: str):
     V = np.repeat(clustered(2500, 24), 2, axis=0)  # pairs of equal vectors
-    dense = index.DenseIndex(24, metric)
+    dense = DenseIndex(24, metric)
     dense.insert(V[::-1].copy())
     Q = V[:300:3] + np.float32(0.1) * vectors(100, 24)
     for among in (None, dense.allow(np.arange(900))):
@@ -497,7 +494,7 @@ def test_batches_are_searched_like_single_rows(metric: str):
 
 @needs_jit
 def test_kernels_are_not_compiled_again_for_every_second_id():
-    dense = index.DenseIndex(5)
+    dense = DenseIndex(5)
     ids = dense.insert(vectors(20, 5))
     dense.vectors(ids)
     n_compiled = len(changes.find_ids.signatures)

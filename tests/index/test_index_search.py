@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from internals import estimators_label_index
+from internals import estimators_label_index, model_of
 
 from cmt_numba import CMTClassifier
 from cmt_numba._jit import kernel
@@ -120,7 +120,7 @@ def classifier_of(X: Any, **options: Any) -> CMTClassifier:
 
 
 def lists_best(classifier: CMTClassifier, k: int) -> bool:
-    return classifier._model.index.lists_best(k, classifier)
+    return model_of(classifier).index.lists_best(k, classifier)
 
 
 def test_classes_of_one_text_are_compared_with_all(texts: tuple[Any, Any]):

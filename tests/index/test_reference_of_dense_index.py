@@ -7,14 +7,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import held_by, inner_state
+from internals import held_by, index_room, inner_state
 from reference import _dense_index as reference
 
-from cmt_numba import _index as index
-from cmt_numba._index import dense_index, search
-from cmt_numba._index.effort import N_AT_ONCE
-from cmt_numba._index.sample_search import find_nearest
-from cmt_numba._index.state import LIST_SIZE, N_LISTS, N_TILES
+from cmt_numba._index import DenseIndex, dense_index, search
 from cmt_numba._jit import held
 
 METRICS = ("cosine", "inner_product", "euclidean")
@@ -26,9 +22,9 @@ def grown(metric: str, d: int) -> tuple[Any, Any, np.ndarray]:
     """Return an index, its state, and its vectors as codes describe them. Tests must not change the index."""
     rng = np.random.default_rng(d)
     X = (rng.integers(-3, 4, size=(1, d)) + rng.standard_normal((N, d)) * rng.random((N, 1))).astype(np.float32)
-    dense = index.DenseIndex(d, metric=metric, random_state=4)
+    dense = DenseIndex(d, metric=metric, random_state=4)
     # As plain Python, each sample of the effort of searches takes long, and searches here get an effort.
-    with patch.object(dense_index, "_FEW", 100), patch.object(dense_index, "N_SAMPLES", N_AT_ONCE):
+    with patch.object(dense_index, "_FEW", 100), patch.object(dense_index, "N_SAMPLES", index_room.effort.N_AT_ONCE):
         dense.insert(X)
     dense.remove(dense.ids[:50])
     return dense, inner_state(dense), prepared(dense, dense.vectors(dense.ids))
@@ -48,7 +44,7 @@ def test_codes_describe_members(metric: str, d: int):
     dense, state, units = grown(metric, d)
     Y, words = reference.rotated(units, state.signs), state.signs.shape[1] // 64
     np.testing.assert_allclose(np.linalg.norm(Y, axis=1), np.linalg.norm(units, axis=1))
-    assert state.lists.counts[N_LISTS] > 1
+    assert state.lists.counts[index_room.state.N_LISTS] > 1
     bits = state.lists.bits.reshape(-1, words, 32)
     for slot in range(len(dense)):
         place = state.lists.places[slot]
@@ -72,9 +68,9 @@ def test_codes_describe_members(metric: str, d: int):
 @pytest.mark.parametrize("metric", METRICS)
 def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric: str):
     _, state, units = grown(metric, 20)
-    n_lists = int(state.lists.counts[N_LISTS])
-    assert state.lists.sizes[:n_lists].max() <= 2 * LIST_SIZE
-    assert state.lists.counts[N_TILES] <= N // 32 + 4 * n_lists
+    n_lists = int(state.lists.counts[index_room.state.N_LISTS])
+    assert state.lists.sizes[:n_lists].max() <= 2 * index_room.state.LIST_SIZE
+    assert state.lists.counts[index_room.state.N_TILES] <= N // 32 + 4 * n_lists
     centers = state.lists.centers[:n_lists].astype(np.float64)
     near = reference.rotated(units, state.signs) @ centers.T - 0.5 * (centers**2).sum(axis=1)
     own = state.lists.list_of[state.lists.places[: len(units)] // 32]
@@ -94,7 +90,7 @@ def effort_of(gap: float, n_groups: int):
 def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int, together: bool):
     dense, state, units = grown(metric, d)
     Q = np.random.default_rng(1).standard_normal((6, d)).astype(np.float32)
-    queries, n_lists, k = prepared(dense, Q), int(state.lists.counts[N_LISTS]), 4
+    queries, n_lists, k = prepared(dense, Q), int(state.lists.counts[index_room.state.N_LISTS]), 4
     if metric == "inner_product":  # queries get the usual length of vectors
         queries *= np.sqrt((units**2).sum(axis=1).mean()) / np.linalg.norm(queries, axis=1)[:, None]
     rotated = reference.rotated(queries, state.signs)
@@ -126,7 +122,7 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int
 def test_samples_find_their_nearest_vectors(metric: str, d: int, n_vectors: int):
     dense, state, units = grown(metric, d)
     if n_vectors > 0:
-        dense = index.DenseIndex(d, metric=metric)
+        dense = DenseIndex(d, metric=metric)
         dense.insert(np.random.default_rng(2).standard_normal((n_vectors, d)).astype(np.float32))
         state, units = inner_state(dense), prepared(dense, dense.vectors(dense.ids))
     rng, n, k = np.random.default_rng(1), 70 if n_vectors > 0 else 3, 64
@@ -134,8 +130,11 @@ def test_samples_find_their_nearest_vectors(metric: str, d: int, n_vectors: int)
     own[0] = -1  # a query that is not stored
     Q = dense.vectors(state.vectors.ids[own])
     Q[0] = rng.standard_normal(d)
-    found, n_copies = np.empty((n, k), np.int64), np.empty((n, int(state.lists.counts[N_LISTS])), np.int32)
-    find_nearest(held_by(dense), Q, own, np.float32(0.0), found, n_copies)
+    found, n_copies = (
+        np.empty((n, k), np.int64),
+        np.empty((n, int(state.lists.counts[index_room.state.N_LISTS])), np.int32),
+    )
+    index_room.sample_search.find_nearest(held_by(dense), Q, own, np.float32(0.0), found, n_copies)
     np.testing.assert_array_equal(n_copies.sum(axis=1), own >= 0)
     scores = prepared(dense, Q) @ units.T
     if metric != "inner_product":
@@ -152,11 +151,11 @@ def test_samples_find_their_nearest_vectors(metric: str, d: int, n_vectors: int)
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     rng, n, k = np.random.default_rng(0), 40_000, 30
-    dense = index.DenseIndex(20, metric=metric, random_state=4)
+    dense = DenseIndex(20, metric=metric, random_state=4)
     X = 3.0 * rng.standard_normal((6, 20))[rng.integers(6, size=n)] + rng.standard_normal((n, 20))
     dense.insert(X.astype(np.float32))
     lists, groups = inner_state(dense).lists, inner_state(dense).groups
-    n_lists, n_groups = (int(it.counts[N_LISTS]) for it in (lists, groups))
+    n_lists, n_groups = (int(it.counts[index_room.state.N_LISTS]) for it in (lists, groups))
     assert n_groups > 2
     is_limited = metric != "inner_product"
     group_of = groups.list_of[groups.places[:n_lists] // 32][lists.list_of[lists.places[:n] // 32]]

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import postings_of
+from internals import list_all, postings_of, stored_in
 
 from cmt_numba._postings import SparseIndex
 from cmt_numba._postings import sparse_index as module
@@ -71,7 +71,7 @@ def test_searches_are_exact_after_any_changes(metric: str, signed: bool, monkeyp
             index.replace(changed, scipy.sparse.csr_array(new))
             stored |= dict(zip(changed.tolist(), new, strict=True))
         index.check_invariants()
-        assert index._stored.features.dtype == np.int32  # kernels would be compiled for others
+        assert stored_in(index).features.dtype == np.int32  # kernels would be compiled for others
         assert sorted(index.ids) == sorted(stored)
         Q = drawn(4, 2000 + step, signed=signed)
         for k in (1, 3, 200):
@@ -94,12 +94,12 @@ def test_queries_without_common_features(seed: int, metric: str, k: int):
     Q[np.arange(3), rng.integers(0, D, 3)] = rng.choice([-1.0, 1.0, 2.0], 3)
     index = SparseIndex(D, metric)
     ids = index.insert(scipy.sparse.csr_array(X))
-    index._list_all()
+    list_all(index)
     check_search(index, dict(zip(ids.tolist(), X, strict=True)), Q, k)
 
 
 def test_equal_vectors_are_ranked_by_id():
     index = SparseIndex(D, "cosine")
     index.insert(scipy.sparse.csr_array(np.repeat(drawn(3, 0, signed=False), 30, axis=0)))
-    index._list_all()
+    list_all(index)
     assert index.search(index.vectors(np.array([40])), 4)[0].tolist() == [[30, 31, 32, 33]]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from internals import journal_of
 from structure import MODULES
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, MemoryStore
@@ -65,22 +66,22 @@ def opened(kind: Kind, path: Path | str, n: int, **options: Any) -> Any:
 
 def snapshot(thing: Any) -> None:
     """Replace the journal of an object with a snapshot."""
-    journal_of(thing).snapshot()
+    journal_within(thing).snapshot()
 
 
 def count(thing: Any) -> int:
     """Return the number of changes of an object."""
-    return journal_of(thing).sequence
+    return journal_within(thing).sequence
 
 
-def journal_of(thing: Any) -> Journal:
+def journal_within(thing: Any) -> Journal:
     for part in (thing, *vars(thing).values()):
         for name in ("_journal", "journal", "tree"):
             found = getattr(part, name, None)
             if isinstance(found, Journal):
                 return found
             if isinstance(getattr(found, "_journal", None), Journal):
-                return found._journal
+                return journal_of(found)
     raise AssertionError("no journal")
 
 
@@ -126,11 +127,11 @@ def test_a_reader_notices_another_history(kind: Kind, tmp_path: Path):
     with kind.open(tmp_path / "model", read_only=True) as reader:
         for name in ("one", "two"):
             with opened(kind, tmp_path / name, 1) as other:
-                identity, n = journal_of(other).folder.identity, count(other)
+                identity, n = journal_within(other).folder.identity, count(other)
             (tmp_path / "model").rename(tmp_path / f"before {name}")
             (tmp_path / name).rename(tmp_path / "model")
             assert reader.refresh()
-            assert (journal_of(reader).folder.identity, count(reader)) == (identity, n)
+            assert (journal_within(reader).folder.identity, count(reader)) == (identity, n)
             assert not reader.refresh()
 
 
@@ -164,11 +165,11 @@ def test_a_deleted_folder_refuses_changes(kind: Kind, is_replaced: bool, tmp_pat
     shutil.rmtree(folder)
     if is_replaced:
         (tmp_path / "copy").rename(folder)
-    for call in (lambda: kind.change(thing, 2), journal_of(thing).sync):
+    for call in (lambda: kind.change(thing, 2), journal_within(thing).sync):
         with pytest.raises(JournalError, match="has been deleted or replaced; save the object"):
             call()
     assert count(thing) == n_before
-    assert not journal_of(thing).is_behind
+    assert not journal_within(thing).is_behind
     thing.save(tmp_path / "saved")
     with pytest.raises(JournalError, match="has been deleted"):  # some changes are not on disk
         thing.close()

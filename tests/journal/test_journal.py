@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from failures import failing
+from internals import forest_of, set_durations, tree_folder
 from journals import OPTIONS, Opened, crashed, entries_in, journal_of, same, snapshots_in
 from saved import dense_rows, sparse_rows
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.journal import AlreadyOpenError, JournalError
 from cmt_numba.rewards import LabelEquality
-from cmt_numba.tree._folder import OPERATIONS
 
 READING = {"check_invariants", "leaves", "plot", "save"}
 
@@ -77,7 +77,7 @@ def test_every_change_is_journaled():
     """Each method that changes a tree has an operation, or calls others, or notes what queries change."""
     of_others = {"learn", "query", "draw", "return"}
     methods = {name for name, method in vars(ContextualMemoryTree).items() if callable(method) and name[0] != "_"}
-    assert {name for name, _ in OPERATIONS} - of_others == methods - READING - of_others
+    assert {name for name, _ in tree_folder.OPERATIONS} - of_others == methods - READING - of_others
 
 
 def test_a_copy_is_a_tree_like_any_other(folder: Path, opened: Opened):
@@ -182,8 +182,7 @@ def test_changes_that_took_long_are_not_made_again_after_the_folder_was_closed(t
         tree.insert(dense_rows(40, 4))
         tree.checkpoint()
         tree.remove([1])
-        journal_of(tree)._journal = journal_of(tree)._journal._replace(seconds=takes)
-        journal_of(tree)._last_snapshot = journal_of(tree)._last_snapshot._replace(seconds=1.0)
+        set_durations(journal_of(tree), changes=takes, snapshot=1.0)
         before = copy.deepcopy(tree)
     assert snapshots_in(folder) == ["tree-1.cmt" if takes < 0.25 else "tree-2.cmt"]
     with ContextualMemoryTree.open(folder) as again:
@@ -236,7 +235,7 @@ def test_options_of_an_existing_tree(folder: Path, opened: Opened):
     with pytest.raises(ValueError, match=r"n_trees must be 3, as for the tree in .*, or omitted, got 2"):
         opened(n_trees=2)
     tree = opened(n_trees=3, alpha=0.8, n_threads=2, random_state=3)
-    assert tree._forest.n_threads == 2
+    assert forest_of(tree).n_threads == 2
     for options in ({"sync_every": 0}, {"snapshot_bytes": -1}, {"snapshot_seconds": -1.0}, {"n_trees": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             opened(folder.with_name("other"), **options)

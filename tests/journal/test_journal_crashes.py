@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from internals import journal_folder
 from journals import OPTIONS, Opened, change, crashed, journal_of, same, snapshots_in
 
 from cmt_numba import ContextualMemoryTree
-from cmt_numba.journal import EntryDatabase, _folder
+from cmt_numba.journal import EntryDatabase
 
 
 def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch):
@@ -30,7 +31,7 @@ def test_a_crash_at_any_step(folder: Path, opened: Opened, monkeypatch: pytest.M
 
     for name in ("append", "sync", "restart"):
         crash_before_and_after(EntryDatabase, name)
-    crash_before_and_after(_folder.Acknowledged, "set")
+    crash_before_and_after(journal_folder.Acknowledged, "set")
     crash_before_and_after(Path, "replace")  # of the unfinished snapshot
     crash_before_and_after(Path, "unlink")
     reference: list[ContextualMemoryTree] = [ContextualMemoryTree(**OPTIONS)]

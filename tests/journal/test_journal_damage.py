@@ -9,7 +9,7 @@ from typing import Any
 import conftest
 import numpy as np
 import pytest
-from internals import contents_of, last_snapshot_of
+from internals import contents_of, journal_entries, set_durations, tree_folder
 from journals import OPTIONS, Opened, crashed, entries_in, execute, journal_of, same
 from mutations import start_of
 from saved import dense_rows
@@ -17,9 +17,7 @@ from saved import dense_rows
 from cmt_numba import ContextualMemoryTree, FileFormatError
 from cmt_numba._kernels import Hits
 from cmt_numba.journal import Entry, unpack_entry
-from cmt_numba.journal._entries import pack_entry
 from cmt_numba.persistence import read_object, write_object
-from cmt_numba.tree._folder import VALUES
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +83,7 @@ def spoil_array(folder: Path, name: str, at: int, bit: int) -> None:
     path.write_bytes(bytes(file))
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
+@pytest.mark.parametrize("name", sorted(tree_folder.VALUES))
 def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
     folder = tmp_path / "tree"
     with ContextualMemoryTree.open(folder, **OPTIONS) as tree:
@@ -94,9 +92,7 @@ def test_damaged_keys_are_reported_when_all_is_read(name: str, tmp_path: Path):
         tree.checkpoint()
     spoil_array(folder, name, 32, 1)
     with ContextualMemoryTree.open(folder, snapshot_seconds=0.0) as tree:
-        journal_of(tree)._last_snapshot = last_snapshot_of(journal_of(tree))._replace(
-            seconds=0.0
-        )  # a snapshot is due after every change
+        set_durations(journal_of(tree), snapshot=0.0)  # a snapshot is due after every change
         words = f"tree-2.cmt: array '{name}' is damaged"
         with pytest.raises(FileFormatError, match=words):
             tree.check_invariants()
@@ -123,7 +119,10 @@ def test_damage_that_misleads_searches_is_reported_at_once(name: str, tmp_path: 
 def rewritten(folder: Path, sequence: int, entry: Entry) -> None:
     """Replace an entry by another one of the same journal."""
     entry = entry._replace(journal=entry_of(folder, 1 if sequence > 1 else 0).journal)
-    execute(folder, ("UPDATE entries SET entry = ? WHERE sequence = ?", (pack_entry(sequence, entry), sequence)))
+    execute(
+        folder,
+        ("UPDATE entries SET entry = ? WHERE sequence = ?", (journal_entries.pack_entry(sequence, entry), sequence)),
+    )
 
 
 def entry_of(folder: Path, sequence: int) -> Entry:
@@ -223,7 +222,7 @@ def _of_version(folder: Path, version: int) -> None:
 
 
 def _of_another_journal(folder: Path, identity: str | None) -> None:
-    packed = pack_entry(2, entry_of(folder, 2)._replace(journal=identity))
+    packed = journal_entries.pack_entry(2, entry_of(folder, 2)._replace(journal=identity))
     execute(folder, ("UPDATE entries SET entry = ? WHERE sequence = 2", (packed,)))
 
 
@@ -238,7 +237,7 @@ def _empty_but_for_a_draw(folder: Path) -> None:
     shutil.rmtree(folder)
     ContextualMemoryTree.open(folder).close()
     draw = Entry("draw", {}, {"n_memories": 0, "next_id": 0, "trees": 0}, journal=entry_of(folder, 0).journal)
-    execute(folder, ("INSERT INTO entries VALUES (1, x'00', ?)", (pack_entry(1, draw),)))
+    execute(folder, ("INSERT INTO entries tree_folder.VALUES (1, x'00', ?)", (journal_entries.pack_entry(1, draw),)))
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -255,11 +254,10 @@ def test_a_forged_folder_is_refused(what: str, left_behind: Any, tmp_path: Path)
     "spoil", [{"ids": np.zeros((9, 1), np.int32)}, {"exploration.node": np.zeros((9, 1), np.int32)}]
 )
 def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: Any, monkeypatch: pytest.MonkeyPatch):
-    from cmt_numba.journal import _entries
 
     entry = entry_of(left_behind[1], 5)
     assert isinstance(entry.arguments["hits"], Hits)
-    put = _entries._put_argument
+    put = journal_entries._put_argument
 
     def put_spoilt(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
         how = put(name, value, arrays)
@@ -267,9 +265,9 @@ def test_answers_of_the_wrong_form(spoil: dict[str, np.ndarray], left_behind: An
             arrays |= {f"hits.{path}": array for path, array in spoil.items()}
         return how
 
-    monkeypatch.setattr(_entries, "_put_argument", put_spoilt)
+    monkeypatch.setattr(journal_entries, "_put_argument", put_spoilt)
     with pytest.raises(ValueError, match=f"the array 'hits.{next(iter(spoil))}'"):
-        unpack_entry("journal", 5, pack_entry(5, entry))
+        unpack_entry("journal", 5, journal_entries.pack_entry(5, entry))
 
 
 def test_trees_that_grow_otherwise_keep_their_memories(left_behind: Any, tmp_path: Path, opened: Opened):

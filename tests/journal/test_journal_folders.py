@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
+from internals import contents_of, folder_of, forest_room, tree_folder
 from journals import OPTIONS, journal_of, same
 from saved import dense_rows
 
 from cmt_numba import CMTClassifier, ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba._engine import Forest
-from cmt_numba._forest.eviction import RandomEviction
 from cmt_numba.journal import JournalError, SharedConnection
-from cmt_numba.tree._folder import OPERATIONS
 
 FILES = ["acknowledged", "journal.sqlite", "tree-0.cmt"]
 
@@ -30,7 +29,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def contents_of(folder: Path) -> dict[str, bytes]:
+def files_in(folder: Path) -> dict[str, bytes]:
     """Return the contents of all files except the index of the log, which SQLite makes again."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
 
@@ -67,13 +66,13 @@ def test_the_journal_records_evictions(folder: Path, monkeypatch: pytest.MonkeyP
     ) as tree:
         tree.insert(dense_rows(50, 4))
         live = sorted(tree.ids)
-    choose = RandomEviction.choose
+    choose = forest_room.eviction.RandomEviction.choose
 
-    def choose_others(self: RandomEviction, state: Any, n: int) -> np.ndarray:
+    def choose_others(self: forest_room.eviction.RandomEviction, state: Any, n: int) -> np.ndarray:
         choose(self, state, n)  # draws the same number of words
         return np.sort(state.keys.ids[:20])[:n]
 
-    monkeypatch.setattr(RandomEviction, "choose", choose_others)
+    monkeypatch.setattr(forest_room.eviction.RandomEviction, "choose", choose_others)
     with ContextualMemoryTree.open(folder, read_only=True) as tree:
         tree.check_invariants()
         assert sorted(tree.ids) == live
@@ -88,7 +87,7 @@ def test_files_of_others_are_left_alone(folder: Path):
         (folder / name).write_bytes(b"precious")
         with pytest.raises(FileFormatError):
             ContextualMemoryTree.open(folder)
-        assert contents_of(folder) == {name: b"precious"}
+        assert files_in(folder) == {name: b"precious"}
         shutil.rmtree(folder)
 
 
@@ -120,15 +119,15 @@ def test_a_foreign_database_stays_as_it_is(application: int, mode: str, folder: 
     connection.execute(f"PRAGMA application_id = {application}")
     connection.execute(f"PRAGMA journal_mode = {mode}")
     connection.execute("CREATE TABLE t (x)")
-    connection.execute("INSERT INTO t VALUES (1)")
+    connection.execute("INSERT INTO t tree_folder.VALUES (1)")
     copied = Path(shutil.copytree(folder, folder.with_name("killed")))
     connection.close()
     for path in (folder, copied):
-        before = contents_of(path)
+        before = files_in(path)
         for read_only in (False, True):
             with pytest.raises(FileFormatError, match="not a cmt-numba journal"):
                 ContextualMemoryTree.open(path, read_only=read_only)
-            assert contents_of(path) == before
+            assert files_in(path) == before
 
 
 def test_snapshots_leave_files_of_others_alone(folder: Path, tmp_path: Path):
@@ -201,7 +200,7 @@ def killed(folder: Path) -> Path:
 
 def test_the_folder_of_a_killed_process_is_read_without_changing_it(folder: Path):
     path = killed(folder)
-    before = contents_of(path)
+    before = files_in(path)
     assert len(before["journal.sqlite-wal"]) > 10_000
     with ContextualMemoryTree.open(path, read_only=True) as tree:
         tree.check_invariants()
@@ -209,7 +208,7 @@ def test_the_folder_of_a_killed_process_is_read_without_changing_it(folder: Path
         for act in (tree.checkpoint, journal_of(tree).sync):
             with pytest.raises(JournalError, match="is read-only; open it without read_only"):
                 act()
-    assert contents_of(path) == before
+    assert files_in(path) == before
     with ContextualMemoryTree.open(path) as tree:
         tree.insert(np.eye(4))
         assert (
@@ -318,7 +317,7 @@ def test_changes_by_readers_that_a_full_disk_rolls_back_are_not_acknowledged(
     X, y = dense_rows(40, 4), np.arange(40) % 2
     with CMTClassifier.open(folder, sync_every=sync_every, random_state=0) as classifier:
         classifier.partial_fit(X, y)
-        journal = classifier._folder.journal
+        journal = folder_of(classifier).journal
         before = classifier.predict_proba(X)
         fill_disk_once(journal.folder.database, "COMMIT", monkeypatch)
         with pytest.raises(JournalError, match="cannot be written to the journal"):
@@ -353,7 +352,7 @@ def test_a_full_disk_may_also_roll_back_what_queries_have_noted(
 def test_a_commit_whose_sync_fails_is_not_numbered_twice(statement: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     with MemoryStore(folder, sync_every=2) as store:
         store.add(["a", "b"], np.eye(2), [{"n": 1}, {"n": 2}])
-        fill_disk_once(store._contents.journal.folder.database, statement, monkeypatch, after=True)
+        fill_disk_once(contents_of(store).journal.folder.database, statement, monkeypatch, after=True)
         with pytest.raises(JournalError, match="cannot be written to the journal"):
             store.create_index("n")
         store.add(["c"], np.ones((1, 2)))
@@ -389,7 +388,7 @@ def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.Monke
 
 def test_names_of_operations_are_kept():
     """The operations in journals. New ones, new versions and optional arguments may be added, none may be removed."""
-    assert {key: dict(operation.parameters).keys() for key, operation in OPERATIONS.items()} == {
+    assert {key: dict(operation.parameters).keys() for key, operation in tree_folder.OPERATIONS.items()} == {
         ("insert", 1): {"keys"},
         ("update", 1): {"keys", "hits", "rewards", "rate"},
         ("teach", 1): {"keys", "ids", "passes", "afresh"},

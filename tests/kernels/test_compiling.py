@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from internals import state_of
+from internals import jit_room, state_of
 from llvmlite.binding import llvm_version_info
 from numba import config, njit
 from numba.core.codegen import JITCodeLibrary
@@ -37,8 +37,6 @@ from cmt_numba._jit import (
     switching_soon,
     zeros,
 )
-from cmt_numba._jit.decorators import Notice
-from cmt_numba._jit.inlining import part_compiler
 from cmt_numba._linear import table_bits
 
 INTERRUPTED = """
@@ -119,7 +117,7 @@ def test_called_functions_are_not_inlined_into_inlined_ones():
 @needs_jit
 def test_numba_may_change(monkeypatch: pytest.MonkeyPatch):
     """What is no longer as expected is compiled as Numba does by default."""
-    assert part_compiler(gone) is Compiler
+    assert jit_room.inlining.part_compiler(gone) is Compiler
     finalize = JITCodeLibrary._finalize_dynamic_globals
 
     def changed(library: Any) -> None:
@@ -251,7 +249,7 @@ def gone() -> Any:
 
 
 def test_slow_compilation_is_announced_once(caplog: pytest.LogCaptureFixture):
-    notice = Notice("slow", patience=1.0)
+    notice = jit_room.decorators.Notice("slow", patience=1.0)
     for seconds in (0.7, 0.7, 0.7, 2.0):
         notice.add(seconds)
     assert [(record.name, record.levelname, record.message) for record in caplog.records] == [

@@ -14,10 +14,10 @@ from pathlib import Path
 import numba
 import pytest
 from conftest import ROOT, needs_jit
+from internals import best_level, jit_room
 from structure import MODULES, parsed
 
 from cmt_numba._jit import machine_code
-from cmt_numba._jit.machine_code import KernelFiles, stamp_of
 
 PACKAGE = ROOT / "cmt_numba"
 FOUNDATIONS = ("_jit", "_kernels", "_linear", "_index", "_words", "_postings", "_heads", "_forest")
@@ -153,9 +153,11 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
         (package / room / "kernels.py").touch()
     monkeypatch.setattr(machine_code, "PACKAGE", package)
 
+    forget = machine_code._digest.cache_clear
+
     def stamps() -> dict[str, str]:
-        machine_code._digest.cache_clear()
-        return {room: stamp_of(package / room / "kernels.py") for room in FOUNDATIONS}
+        forget()
+        return {room: jit_room.machine_code.stamp_of(package / room / "kernels.py") for room in FOUNDATIONS}
 
     try:
         before = stamps()
@@ -164,7 +166,7 @@ def test_a_stamp_covers_the_room_and_all_below(package: Path, monkeypatch: pytes
         (package / "_jit" / "inlining.py").write_text("")
         assert {room for room, stamp in stamps().items() if stamp != before[room]} == set(FOUNDATIONS)
     finally:
-        machine_code._digest.cache_clear()
+        forget()
 
 
 @needs_jit
@@ -194,7 +196,9 @@ def test_a_damaged_cache_is_replaced(package: Path, first: dict[str, int]):
 
 
 def test_processes_that_save_at_once_do_not_mix_their_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first, second = (KernelFiles(str(tmp_path), "module.kernel-1.py312", "stamp") for _ in range(2))
+    first, second = (
+        jit_room.machine_code.KernelFiles(str(tmp_path), "module.kernel-1.py312", "stamp") for _ in range(2)
+    )
     save, load = first._save_data, second._load_index
 
     def pause(name: str, data: str) -> None:
@@ -211,11 +215,13 @@ def test_processes_that_save_at_once_do_not_mix_their_machine_code(tmp_path: Pat
 
 def test_machine_code_of_earlier_sources_is_removed(tmp_path: Path):
     for stamp in ("before", "after"):
-        files = KernelFiles(str(tmp_path), "module.kernel-1.py312", stamp)
+        files = jit_room.machine_code.KernelFiles(str(tmp_path), "module.kernel-1.py312", stamp)
         for key in ("dense", "sparse"):
             assert files.load(key) is None
             files.save(key, f"{key} {stamp}")
-    KernelFiles(str(tmp_path), "module.kernel-10.py312", "before").save("dense", "of another kernel")
+    jit_room.machine_code.KernelFiles(str(tmp_path), "module.kernel-10.py312", "before").save(
+        "dense", "of another kernel"
+    )
     assert [files.load(key) for key in ("dense", "sparse")] == ["dense after", "sparse after"]
     assert len(list(tmp_path.glob("*.nbc"))) == 3
 
@@ -238,10 +244,10 @@ def test_the_richest_code_whose_features_the_processor_has_is_used():
     older = "x86_64-linux", "haswell", "+avx,+avx2,-avx512f"
     levels = [("x86_64-linux", "x86-64-v3", "+avx,+avx2"), ("x86_64-linux", "x86-64-v4", "+avx,+avx2,+avx512f")]
     for order in (levels, levels[::-1]):
-        assert machine_code._best_level(newest, order) == levels[1]
-        assert machine_code._best_level(older, order) == levels[0]
-        assert machine_code._best_level(("x86_64-linux", "nehalem", "+sse4.2"), order) is None
-        assert machine_code._best_level(("arm64-darwin", "apple-m1", "+avx,+avx2"), order) is None
+        assert best_level(machine_code, newest, order) == levels[1]
+        assert best_level(machine_code, older, order) == levels[0]
+        assert best_level(machine_code, ("x86_64-linux", "nehalem", "+sse4.2"), order) is None
+        assert best_level(machine_code, ("arm64-darwin", "apple-m1", "+avx,+avx2"), order) is None
 
 
 @needs_jit

@@ -6,17 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import forest_of, state_of
+from internals import engine_room, forest_of, forest_room, kernels_room, state_of
 from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
 from cmt_numba import ContextualMemoryTree, Hits
-from cmt_numba._engine.forest import ROUTER_LOSSES
 from cmt_numba._forest import EVICTIONS
-from cmt_numba._forest.eviction import LeastRecentlyReturned
-from cmt_numba._forest.state import ROOT
 from cmt_numba._kernels import LEFT, NONE, RIGHT, draw_word
-from cmt_numba._kernels.probes import _WIDEST_DIRECT
 from cmt_numba._linear import find_cell
 
 SCORER_LOSSES = ("contrast", "regression")
@@ -75,7 +71,7 @@ def places_of(tree: ContextualMemoryTree, t: int) -> dict[str, int]:
     """Return all places of a tree by name, each before those below it."""
     state = state_of(tree)
     places = {}
-    waiting = [("", int(state.counters[t, ROOT]))]
+    waiting = [("", int(state.counters[t, forest_room.state.ROOT]))]
     while waiting:
         name, place = waiting.pop()
         places[name] = place
@@ -179,7 +175,7 @@ class Pair:
         tree, forest = self.tree, self.forest
         tree.check_invariants()
         assert tree.ids.tolist() == [memory.id for memory in forest.memories]
-        if isinstance(forest_of(tree).eviction, LeastRecentlyReturned):
+        if isinstance(forest_of(tree).eviction, forest_room.eviction.LeastRecentlyReturned):
             order = state_of(tree).keys.ids[forest_of(tree).eviction.order(state_of(tree))]
             assert order.tolist() == [memory.id for memory in forest.returned]
         streams = [*(of_tree.stream.state for of_tree in forest.trees), forest.query_stream.state]
@@ -358,9 +354,13 @@ def test_scorer_of_wide_keys(scorer_loss):
     rng = np.random.default_rng(22)
     X, queries = sparse_rows(rng, 40), sparse_rows(rng, 15)
     rewards = rng.random((15, 4))
-    places = np.sort(rng.choice(_WIDEST_DIRECT + 1, N_SPARSE_FEATURES, replace=False))
+    n_many = kernels_room.probes._WIDEST_DIRECT + 1
+    places = np.sort(rng.choice(n_many, N_SPARSE_FEATURES, replace=False))
     learned = []
-    for features, width in ((np.arange(N_SPARSE_FEATURES), N_SPARSE_FEATURES), (places, _WIDEST_DIRECT + 1)):
+    for features, width in (
+        (np.arange(N_SPARSE_FEATURES), N_SPARSE_FEATURES),
+        (places, n_many),
+    ):
         keys, asked = (
             scipy.sparse.csr_array((rows.data, features[rows.indices], rows.indptr), (rows.shape[0], width))
             for rows in (X, queries)
@@ -388,7 +388,7 @@ def test_balance_and_rates(form, alpha):
     pair.query(queries, k=2, n_probes=3)  # more would be unlike the queries, with scores of 0
 
 
-@pytest.mark.parametrize("router_loss", ROUTER_LOSSES)
+@pytest.mark.parametrize("router_loss", engine_room.forest.ROUTER_LOSSES)
 @pytest.mark.parametrize("form", MAKERS)
 def test_equal_keys(form, router_loss):
     """No router can part equal keys, so leaves of them are halved; their scores tie, so a hash orders them.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, needs_jit
+from internals import warmup_room
 
 import cmt_numba
-from cmt_numba import _warmup
 
 UNAWARE = """
 import sys
@@ -23,15 +23,15 @@ print(sorted(str(dispatcher) for dispatcher in dispatchers if dispatcher.stats.c
 """
 
 
-@pytest.mark.parametrize("part", ["insert", *_warmup.KINDS])
+@pytest.mark.parametrize("part", ["insert", *warmup_room.KINDS])
 def test_calls_can_be_made(part: str):
-    _warmup.make_calls(part)
+    warmup_room.make_calls(part)
 
 
 @needs_jit
 def test_compiled_kernels_are_loaded():
     """A second process that makes the same calls compiles nothing, whatever it is handed: no kernel is missing."""
-    _warmup.make_calls("classifier")
+    warmup_room.make_calls("classifier")
     done = subprocess.run(
         [sys.executable, "-c", UNAWARE, "classifier"], capture_output=True, text=True, check=True, cwd=ROOT
     )
@@ -41,7 +41,7 @@ def test_compiled_kernels_are_loaded():
 def test_shared_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch):
     run: list[str] = []
 
-    monkeypatch.setattr(_warmup._Process, "compile", lambda process, part: run.append(part))
+    monkeypatch.setattr(warmup_room._Process, "compile", lambda process, part: run.append(part))
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     cmt_numba.warmup(["classifier", "tree", "classifier"], n_jobs=1)
     assert run == ["insert", "classifier", "tree"]

@@ -7,13 +7,14 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from internals import neighbors_landmark_index
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.neighbors import KNeighborsClassifier
 
 from cmt_numba.neighbors import LandmarkClassifier, LandmarkIndex
+
+every_metric = pytest.mark.parametrize("metric", ["cosine", "inner_product", "euclidean", "gaussian", "laplacian"])
 
 
 def all_values(metric: str, asked: np.ndarray, stored: np.ndarray, bandwidth: float) -> np.ndarray:
@@ -64,7 +65,7 @@ def test_tables_are_classified_by_distances():
     assert errors[0] <= errors[1] + 0.01
 
 
-@pytest.mark.parametrize("metric", neighbors_landmark_index.SIMILARITIES)
+@every_metric
 def test_exact_neighbours_after_changes(metric: str, rng: np.random.Generator):
     rows, asked = grouped(rng, 700), grouped(rng, 25)
     index = LandmarkIndex(metric, target_recall=1.0, random_state=0)
@@ -159,7 +160,7 @@ def test_changes_in_any_order(data: st.DataObject):
 
 
 @pytest.mark.parametrize("weights", ["uniform", "score"])
-@pytest.mark.parametrize("metric", neighbors_landmark_index.SIMILARITIES)
+@every_metric
 def test_votes(metric: str, weights: str, rng: np.random.Generator):
     X, asked = grouped(rng, 300), grouped(rng, 40)
     y = np.array(["low", "high"])[(X[:, 0] > 4.0).astype(int)]

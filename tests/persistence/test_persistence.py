@@ -18,14 +18,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import needs_jit
-from internals import forest_of, model_of, state_of, trained_head
+from internals import forest_of, model_of, persistence_container, state_of, trained_head
 from kill_saves import kill_saves, new_trees
 from mutations import parsed, sealed, start_of
 from saved import dense_rows, load_any, saved, several_labels, sparse_rows
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, InvariantError
 from cmt_numba.persistence import Contents, FileFormatError
-from cmt_numba.persistence._container import write_contents
 
 NAMES = (
     *("empty", "dense", "dense forest", "sparse", "sparse forest", "bounded", "bounded by age"),
@@ -246,7 +245,7 @@ def test_other_values_that_cannot_be_saved(tmp_path: Path):
     with pytest.raises(TypeError, match="values can be saved only as numbers, text"):
         CMTRetriever().fit(dense_rows(2, 3), dates).save(tmp_path / "x")
     with pytest.raises(ValueError, match="the saved parameters must take at most"):
-        write_contents(tmp_path / "x", Contents("of a test", {"long": "x" * (1 << 16)}, {}))
+        persistence_container.write_contents(tmp_path / "x", Contents("of a test", {"long": "x" * (1 << 16)}, {}))
     assert list(tmp_path.iterdir()) == []
 
 

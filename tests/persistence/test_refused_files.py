@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from conftest import CORPUS, needs_jit
 from forged import with_array
+from internals import forest_room
 from mutations import MAGIC, PREAMBLE, parsed, sealed
 from saved import check, load_any, saved
 
 from cmt_numba import CMTRetriever, ContextualMemoryTree
 from cmt_numba._forest import COUNT
-from cmt_numba._forest.state import FREE_NODE, ROOT
 from cmt_numba._kernels import LONGEST, N_MEMORIES, NEXT_ID
 from cmt_numba._linear import CELLS_WANTED, FREE_TABLES, MODELS_END, TABLES_END
 from cmt_numba.persistence import FORMAT_VERSION, FileFormatError
@@ -124,11 +124,11 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("state.keys.slot_table", hide, "the slot table has an entry that searches cannot find"),
         ("state.keys.values", put(3, np.nan), "a key is not of length 1"),
         ("state.keys.values", put(3, 1e30), "a key is not of length 1"),
-        ("state.counters", put((0, ROOT), 2**31), "a link refers to a node that does not exist"),
-        ("state.counters", put((0, ROOT), -(2**62)), "a link refers to a leaf that does not exist"),
+        ("state.counters", put((0, forest_room.state.ROOT), 2**31), "a link refers to a node that does not exist"),
+        ("state.counters", put((0, forest_room.state.ROOT), -(2**62)), "a link refers to a leaf that does not exist"),
         ("state.counters", put((0, MODELS_END), 2**31), "the end of the models is out of range"),
         ("state.counters", put((0, COUNT), 1), "contains 1 of 52 memories"),
-        ("state.counters", put((0, FREE_NODE), 0), "used twice|is broken"),
+        ("state.counters", put((0, forest_room.state.FREE_NODE), 0), "used twice|is broken"),
         ("state.nodes", put((0, 0, 0), 0, "child"), "a node or leaf has the wrong parent"),
         ("state.nodes", put((0, 0, 1), 2**31 - 1, "child"), "a link refers to a node that does not exist"),
         ("state.nodes", put((0, 0, 0), -(2**31), "child"), "a link refers to a leaf that does not exist"),

@@ -217,7 +217,7 @@ def test_leads_are_differences_from_the_best_other():
         for i in range(6):
             others = [values[j, column] for j in range(6) if j != i and of_query[j] == of_query[i]]
             expected = values[i, column] - max(others) if others else 0.0
-            assert reranking_pairs._leads(values, of_query)[i, column] == expected
+            assert reranking_pairs.leads_of(values, of_query)[i, column] == expected
 
 
 def test_own_functions_and_sparse_features():

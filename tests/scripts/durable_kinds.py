@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from internals import folder_of, pending_decisions
 
 from cmt_numba import (
     CMTClassifier,
@@ -109,7 +110,7 @@ def teach(tree: Any, random: Random) -> None:
 def note(tree: Any, random: Random) -> None:
     """Make a query and write it to disk, since a tree that evicts by queries records them."""
     tree.query(random.rows(3), 2)
-    if tree._folder is not None:
+    if folder_of(tree) is not None:
         tree.sync()
 
 
@@ -314,7 +315,7 @@ def learn_rewards(policy: Any, random: Random) -> None:
 def reward_decisions(policy: Any, random: Random) -> None:
     """Reward some decisions, or decide and learn."""
     if isinstance(policy, CMTBandit):
-        ids = sorted(policy._pending._decisions)[:3]
+        ids = sorted(pending_decisions(policy))[:3]
         policy.reward(ids, random.random(len(ids)))
     else:
         learn_rewards(policy, random)

@@ -16,6 +16,7 @@ from internals import (
     sequences_encoding,
     sequences_spaces,
     sequences_vp_tree,
+    set_costs,
 )
 
 from cmt_numba.sequences import EditDistance, VPTree
@@ -45,7 +46,7 @@ def random_costs(seed: int, kinds: Container[str] = (), *, symmetric: bool = Fal
 def with_costs(costs: sequences_costs.Costs, **options: Any) -> EditDistance:
     distance = EditDistance(LETTERS, **{"symmetric": False} | options)
     distance.pairwise(["a"], ["b"])
-    distance._costs = costs
+    set_costs(distance, costs)
     return distance
 
 
@@ -208,7 +209,7 @@ def test_distances_by_bits(transposition: float | None, n_symbols: int, longest:
     distance.pairwise(few, few)
     assert edit_costs_of(distance).unit == 0.5
     by_bits = found()
-    distance._costs = edit_costs_of(distance)._replace(unit=0.0)
+    set_costs(distance, edit_costs_of(distance)._replace(unit=0.0))
     for one, other in zip(by_bits, found(), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from conftest import FORM_OF
-from internals import contents_of, filters_of
+from internals import contents_of, filters_of, store_records, store_results, store_state
 from stores import BAD_CALLS, X2, filled, true_scores, vectors
 
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import METRICS, Items
 from cmt_numba.store._eviction import RandomOrder
-from cmt_numba.store._records import Records
-from cmt_numba.store._results import Unread
-from cmt_numba.store._state import StoreState
 
 
 def check(store: MemoryStore) -> None:
@@ -326,9 +323,9 @@ def test_an_interrupted_change_is_whole_or_not_made(
 
 
 def test_a_failed_first_insert_decides_nothing(monkeypatch: pytest.MonkeyPatch):
-    store, insert = MemoryStore(random_state=0), StoreState.insert
+    store, insert = MemoryStore(random_state=0), store_state.StoreState.insert
     with monkeypatch.context() as patch:
-        patch.setattr(StoreState, "insert", lambda self, X: insert(self, X) + None)
+        patch.setattr(store_state.StoreState, "insert", lambda self, X: insert(self, X) + None)
         with pytest.raises(TypeError):
             store.add(["a"], np.eye(3)[:1])
     assert store.n_features is None
@@ -448,7 +445,7 @@ def test_payloads_that_two_threads_read_are_those_before_a_change():
         return dict(texts)
 
     reading: list[Any] = []
-    payloads = Unread(find, np.zeros((1, 1), np.int64))
+    payloads = store_results.Unread(find, np.zeros((1, 1), np.int64))
     assert payloads.read().tolist() == [["before"]]
 
 
@@ -565,7 +562,7 @@ def test_each_memory_changes_as_a_whole(form: str, monkeypatch: pytest.MonkeyPat
     assert max(n_seen) == 2 * n
     assert len(n_seen) == (5 if form == "dense" else 3)
     with monkeypatch.context() as patched:
-        patched.setattr(StoreState, "insert", lambda *_, **__: 1 / 0)
+        patched.setattr(store_state.StoreState, "insert", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             upsert(range(n + 1), 3)
     assert sum(payload["version"] for payload in store.get(range(n)).payloads) == 2 * n
@@ -576,7 +573,7 @@ def test_an_undo_that_fails_for_lack_of_memory_is_finished_before_the_next_use(m
     store, keys = MemoryStore(random_state=0), [str(i) for i in range(600)]
     store.add(keys[:500], vectors(500), [{"i": 0}] * 500)
     before, failures = store.get(keys[:500]).vectors, [MemoryError] * 2
-    put_back = StoreState.put_back
+    put_back = store_state.StoreState.put_back
 
     def put_back_later(*arguments: Any) -> None:
         if failures:
@@ -584,8 +581,8 @@ def test_an_undo_that_fails_for_lack_of_memory_is_finished_before_the_next_use(m
         put_back(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Records, "insert", lambda *_: 1 / 0)
-        patched.setattr(StoreState, "put_back", put_back_later)
+        patched.setattr(store_records.Records, "insert", lambda *_: 1 / 0)
+        patched.setattr(store_state.StoreState, "put_back", put_back_later)
         with pytest.raises(ZeroDivisionError):
             store.upsert(keys, vectors(600, seed=5), [{"i": 1}] * 600)
         with pytest.raises(MemoryError):

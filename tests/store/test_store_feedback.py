@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from conftest import FORM_OF
 from failures import failing
-from internals import contents_of
+from internals import contents_of, store_state
 
 from cmt_numba import MemoryStore
 from cmt_numba._feedback import LearnedSearch
 from cmt_numba.report import write_report
 from cmt_numba.store import METRICS
-from cmt_numba.store._state import StoreState
 
 N, D = 40, 10
 
@@ -71,7 +70,7 @@ def test_what_was_learned_is_never_copied(monkeypatch: pytest.MonkeyPatch):
 def test_a_failed_upsert_keeps_what_was_learned(monkeypatch: pytest.MonkeyPatch):
     store, twin = taught(), taught()
     with monkeypatch.context() as patch:
-        patch.setattr(StoreState, "insert", lambda *_, **__: 1 / 0)
+        patch.setattr(store_state.StoreState, "insert", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store.upsert(range(N + 1), rows(N + 1, 4))
     assert_same(store, twin)

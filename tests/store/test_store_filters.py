@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from internals import store_records
 
 from cmt_numba.store import check_keys, check_payloads, condition_of
-from cmt_numba.store._records import WITH, MemoryDatabase, Records
 
 FIELDS = ("a", "it's", "Größe", "b.c")
 SCALARS = st.one_of(
@@ -117,8 +117,8 @@ def matches(payload: Any, where: dict[Any, Any]) -> bool:
     return True
 
 
-def records_of(payloads: list[Any]) -> Records:
-    records = Records(MemoryDatabase())
+def records_of(payloads: list[Any]) -> store_records.Records:
+    records = store_records.Records(store_records.MemoryDatabase())
     keys = [f"k{i}" for i in range(len(payloads))]
     nothing = [None] * len(keys)
     records.insert(np.arange(len(keys)), keys, check_payloads(payloads, len(keys)), nothing, nothing)
@@ -181,7 +181,7 @@ def test_names_of_fields_cannot_become_sql():
     records.create_index(("a') OR 1 --",))
     assert records.ids(condition_of({("a') OR 1 --",): 1})).tolist() == [0]
     assert records.ids(condition_of({("and",): 3, ("x.y",): 4})).tolist() == [2]
-    assert Records(MemoryDatabase(records.packed())).fields() == ['$."a\') OR 1 --"']
+    assert store_records.Records(store_records.MemoryDatabase(records.packed())).fields() == ['$."a\') OR 1 --"']
 
 
 @pytest.mark.parametrize("wanted", ["x", 3, {"in": ["x", "y"]}, {"in": [1, 2]}, {"ge": 3}, {"lt": "b"}, None])
@@ -236,11 +236,11 @@ def test_keys_come_in_many_forms():
     assert check_keys(np.array([3, 4], np.uint16)) == [3, 4]
     assert check_keys({"a": 1, "b": 2}.keys()) == ["a", "b"]
     assert check_keys([np.int8(1), -(2**63), 2**63 - 1]) == [1, -(2**63), 2**63 - 1]
-    records = Records(MemoryDatabase())
+    records = store_records.Records(store_records.MemoryDatabase())
     keys = check_keys([1, -(2**63), 2**63 - 1])
     records.insert(np.arange(3), keys, *[[None] * 3] * 3)
     assert records.find([2**63 - 1, 5, -(2**63)]).tolist() == [2, -1, 1]
-    again = Records(MemoryDatabase(records.packed()))
+    again = store_records.Records(store_records.MemoryDatabase(records.packed()))
     assert again.kind() is int
     assert again.named(np.arange(4)).keys[:3].tolist() == keys
     assert again.named(np.arange(4)).are_there.tolist() == [True, True, True, False]
@@ -250,10 +250,10 @@ def test_keys_are_read_in_parts(monkeypatch: pytest.MonkeyPatch):
     records = records_of([{"a": 1}, None, {"b": 2}, None, None])
     records.delete(np.array([1]))
     monkeypatch.setattr("cmt_numba.store._records._AT_ONCE", 2)
-    named = Records(MemoryDatabase(records.packed())).named(np.arange(6))
+    named = store_records.Records(store_records.MemoryDatabase(records.packed())).named(np.arange(6))
     assert named.are_there.tolist() == [True, False, True, True, True, False]
     assert named.keys[named.are_there].tolist() == ["k0", "k2", "k3", "k4"]
-    assert ((named.kinds == WITH) & named.are_there).tolist() == [True, False, True, False, False, False]
+    assert ((named.kinds == store_records.WITH) & named.are_there).tolist() == [True, False, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,9 @@ def test_forged_databases_are_refused():
         'CREATE INDEX "field $.""a""" ON records (json_extract(payload, \'$."b"\'))',
         "DROP TABLE facts",
     ):
-        database = MemoryDatabase(records.packed())
+        database = store_records.MemoryDatabase(records.packed())
         database.execute(statement)
         with pytest.raises(ValueError, match="the tables of a store"):
-            MemoryDatabase(database.serialized())
+            store_records.MemoryDatabase(database.serialized())
     with pytest.raises(ValueError, match="damaged"):
-        MemoryDatabase(b"SQLite format 3\0" + bytes(5000))
+        store_records.MemoryDatabase(b"SQLite format 3\0" + bytes(5000))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from failures import failing
+from internals import contents_of, set_durations, store_records, table_of
 from journals import crashed, execute
 from stores import vectors
 from threads import Threads, started
@@ -19,7 +20,6 @@ from threads import Threads, started
 from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import EntryDatabase, Journal, JournalError
 from cmt_numba.store import METRICS
-from cmt_numba.store._records import WITH
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def store(folder: Path) -> Iterator[MemoryStore]:
 
 def contents(store: MemoryStore) -> tuple[list[Any], bytes, list[Any]]:
     """Check that the parts of a store match, and return its keys, vectors and payloads."""
-    store._contents.check_open()  # opens the folder again after a failure
+    contents_of(store).check_open()  # opens the folder again after a failure
     store.check_invariants()
     keys = sorted(store)
     items = store.get(keys) if keys else None
@@ -77,7 +77,7 @@ def test_a_store_is_restored_after_a_crash(metric: str, snapshots: dict[str, Any
                     np.testing.assert_array_equal(answers.scores, expected.scores)
     with MemoryStore(folder) as again:
         assert contents(again) == contents(plain)
-        assert again._contents.records.fields() == ['$."n"']
+        assert contents_of(again).records.fields() == ['$."n"']
 
 
 def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(folder: Path):
@@ -85,12 +85,12 @@ def test_a_store_whose_creation_failed_is_created_with_the_options_of_stores(fol
         MemoryStore(folder, random_state=0)
     with MemoryStore(folder, random_state=0) as store:
         expected = MemoryStore(random_state=0)
-        assert store._contents.state.options == expected._contents.state.options
+        assert contents_of(store).state.options == contents_of(expected).state.options
 
 
 def test_a_crash_between_a_change_and_its_commit_loses_both(store: MemoryStore, folder: Path):
     before = contents(store)
-    journal = store._contents.journal
+    journal = contents_of(store).journal
     states = []
     commit = journal.folder.sync
 
@@ -117,7 +117,7 @@ def test_options_of_folders_are_checked_without_a_folder(bad: dict[str, Any]):
 
 def limit(store: MemoryStore) -> None:
     """Stop the database of a store from growing, like a full disk."""
-    database = store._contents.journal.folder.database
+    database = contents_of(store).journal.folder.database
     pages = database.execute("PRAGMA page_count")[0][0]
     database.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -149,8 +149,7 @@ def test_a_change_that_is_on_disk_is_made_though_no_snapshot_replaces_the_journa
         store.add([f"k{i}" for i in range(30)], vectors(30))
         monkeypatch.setattr(EntryDatabase, "append", full)
         for i in range(2):
-            journal = store._contents.journal
-            journal._journal = journal._journal._replace(seconds=1e6)
+            set_durations(contents_of(store).journal, changes=1e6)
             with pytest.warns(RuntimeWarning, match=r"a snapshot failed.*no space"):
                 store.upsert("k1", vectors(1, i))
             expected.upsert("k1", vectors(1, i))
@@ -192,21 +191,21 @@ def test_opening_a_store_does_not_read_all_keys(store: MemoryStore, folder: Path
     store.upsert("k4", vectors(1, 4))
     store.close()
     with MemoryStore(folder) as again:
-        records = again._contents.records
+        records = contents_of(again).records
         few = np.array([2, 3, 4, 4, -1, 999])
         looked_up = records.named(few)
         assert records.kind() is str
         again.add("new", vectors(1, 5))
         again.delete("k5")
-        assert records._table.last_id > 5  # some keys were read before the changes
-        assert not records._table.is_complete
+        assert table_of(records).last_id > 5  # some keys were read before the changes
+        assert not table_of(records).is_complete
         for _ in range(10):
             read = records.named(few)
-        assert records._table.is_complete
+        assert table_of(records).is_complete
         for there, found in ((looked_up, read), (records.named(few), read)):
             assert there.are_there.tolist() == found.are_there.tolist() == [True, False, True, True, False, False]
             assert there.keys[there.are_there].tolist() == ["k2", "k4", "k4"]
-            assert (there.kinds == WITH)[there.are_there].tolist() == [True, False, False]
+            assert (there.kinds == store_records.WITH)[there.are_there].tolist() == [True, False, False]
         assert records.named(np.array([5, n_before + 200])).are_there.tolist() == [False, True]
         stored = records.named(records.all_ids())
         assert stored.are_all_there()
@@ -344,14 +343,14 @@ def test_a_reader_uses_a_new_index_at_once(store: MemoryStore, folder: Path):
     with MemoryStore(folder, read_only=True) as reader:
         for _ in range(2):  # the second time, it exists already
             store.create_index("n")
-            assert reader._contents.records.fields() == store._contents.records.fields() == ['$."n"']
+            assert contents_of(reader).records.fields() == contents_of(store).records.fields() == ['$."n"']
             assert not reader.refresh()
 
 
 # Readers
 
 
-def contents_of(store: MemoryStore) -> list[Any]:
+def told_by(store: MemoryStore) -> list[Any]:
     """Return all that a store says of its memories."""
     items = store.get(sorted(store))
     found = store.query(vectors(5, 3), 4)
@@ -366,7 +365,7 @@ def test_a_reader_follows_all_kinds_of_changes(few_lookups: bool, folder: Path):
         store.add([f"k{i}" for i in range(50)], vectors(50), [{"n": i % 4} for i in range(50)])
         with MemoryStore(folder, read_only=True) as reader:
             if not few_lookups:
-                contents_of(reader)
+                told_by(reader)
             for i in range(25):
                 keys = [f"k{key}" for key in random.choice(90, 5, replace=False)]
                 stored = [key for key in keys if key in store]
@@ -380,15 +379,15 @@ def test_a_reader_follows_all_kinds_of_changes(few_lookups: bool, folder: Path):
                     store.upsert(keys, vectors(5, i))
                 if i == 20:
                     store.create_index("n")
-                    store._contents.change(lambda: store._contents.records.set_facts({"fact": 1}))
+                    contents_of(store).change(lambda: contents_of(store).records.set_facts({"fact": 1}))
                 before = None if i % 3 == 0 else reader.query(vectors(1), 5)
                 assert i % 3 > 0 or reader.refresh()
                 if i % 3 == 0:
-                    assert contents_of(reader) == contents_of(store)
+                    assert told_by(reader) == told_by(store)
                     reader.check_invariants()
                 elif before is not None:
                     assert before.payloads == reader.query(vectors(1), 5).payloads
-            assert reader._contents.records.facts() == {"fact": 1}
+            assert contents_of(reader).records.facts() == {"fact": 1}
 
 
 def test_a_reader_notices_a_folder_that_replaces_its_own(folder: Path, tmp_path: Path):
@@ -425,7 +424,7 @@ def test_a_reader_notices_a_backup_that_is_restored(folder: Path, tmp_path: Path
                 for i in range(n_changes):
                     store.upsert("c", vectors(1, 7 + i), {"n": 2})
                 assert reader.refresh()
-                assert contents_of(reader) == contents_of(store)
+                assert told_by(reader) == told_by(store)
 
 
 def test_a_reader_refreshes_only_for_rows_that_have_changed(folder: Path):

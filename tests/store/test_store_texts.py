@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from failures import failing
+from internals import contents_of, made_of, store_state, stored_in
 from plain_bm25 import bm25
 
 from cmt_numba import MemoryStore
 from cmt_numba._kernels import InvariantError
 from cmt_numba._postings import TextIndex
 from cmt_numba._words import K1, K3, B, count_words, hash_words
-from cmt_numba.store._state import StoreState, check_operation
 
 NOTES = ["The red apple pie", "a green pear", "a blue car and a red car", "Red, red wine", "green grass of home"]
 
@@ -74,7 +74,7 @@ def test_texts_come_and_go():
         for i in gone:
             del stored[int(i)]
         index.check_invariants()
-        assert index._stored.features.dtype == np.int32  # kernels would be compiled for others
+        assert stored_in(index).features.dtype == np.int32  # kernels would be compiled for others
         if not stored:
             continue
         again, fresh = TextIndex.of_arrays(*index.arrays()), TextIndex()
@@ -115,7 +115,7 @@ def test_queries_by_vectors_by_words_and_by_both():
     assert store.query(texts="green home", k=3).keys.tolist() == [["e", "b", None]]
     both = store.query(np.eye(5)[:1], 7, texts=["green pear"])
     words = store.query(texts="green pear", k=2)
-    weights = store._contents.state.texts.weigh(hash_words("green pear")).weights.sum() / (K1 + 1.0)
+    weights = contents_of(store).state.texts.weigh(hash_words("green pear")).weights.sum() / (K1 + 1.0)
     assert both.keys[0, :4].tolist() == ["b", "a", "f", "e"]
     np.testing.assert_allclose(both.scores[0, [0, 3]], np.expm1(words.scores[0] / weights), rtol=1e-6)
     np.testing.assert_allclose(both.scores[0, 1:3], np.expm1([1.0, math.sqrt(0.5)]), rtol=1e-6)
@@ -160,7 +160,7 @@ def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse
     found = store.query(X[:3], 40, texts=texts[:3])
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     for row in range(3):
-        index = store._contents.state.texts
+        index = contents_of(store).state.texts
         words = index.weigh(hash_words(texts[row]))
         own = index.scores([words], np.arange(40)[None])[0] / words.weights.sum() * (K1 + 1.0)
         expected = np.expm1(unit @ unit[row]) + np.expm1(own)
@@ -168,7 +168,7 @@ def test_hybrid_scores_are_the_same_for_each_metric_and_form(metric: str, sparse
         assert len(set(found.keys[row])) == 40
     ids = np.array([[3, -1, 99], [7, 7, 8]])
     cosines = [[unit[3] @ unit[0], 0.0, 0.0], unit[[7, 7, 8]] @ unit[1]]
-    np.testing.assert_allclose(store._contents.state.index.cosines(form(X[:2]), ids), cosines, rtol=1e-5)
+    np.testing.assert_allclose(contents_of(store).state.index.cosines(form(X[:2]), ids), cosines, rtol=1e-5)
 
 
 def test_nothing_to_find_by_words_and_vectors():
@@ -184,7 +184,7 @@ def test_nothing_to_find_by_words_and_vectors():
     assert found.keys[0, :3].tolist() == ["long", "short", None]
     only_texts.delete(["long", "short"])
     store.upsert(list(store), np.eye(5)[: len(store)])  # removes all texts
-    assert len(store._contents.state.texts) == 0
+    assert len(contents_of(store).state.texts) == 0
     assert store.query(**query).keys[0, 0] == "a"
     for empty in (only_texts, MemoryStore()):
         assert set(empty.query(**query).keys[0]) == {None}
@@ -353,17 +353,17 @@ def test_a_failure_changes_nothing(error: Any, operation: str, in_folder: bool, 
 
 def test_damaged_words_are_refused():
     store = filled()
-    contents = store._contents.contents()
+    contents = contents_of(store).contents()
     fields, arrays = contents.fields, contents.arrays
     for name, value in (("texts.features", -1), ("texts.values", 0.5), ("texts.ids", 3), ("texts.offsets", 0)):
         damaged = arrays | {name: np.full_like(arrays[name], value)}
         with pytest.raises(InvariantError):
-            StoreState._made_of(contents._replace(arrays=damaged))
+            made_of(store_state.StoreState, contents._replace(arrays=damaged))
     fewer = {name: array for name, array in arrays.items() if name != "texts.values"}
     with pytest.raises(InvariantError, match="texts lacks 'values'"):
-        StoreState._made_of(contents._replace(arrays=fewer))
+        made_of(store_state.StoreState, contents._replace(arrays=fewer))
     with pytest.raises((InvariantError, ValueError)):
-        StoreState._made_of(contents._replace(fields=fields | {"next_id": 2}))
+        made_of(store_state.StoreState, contents._replace(fields=fields | {"next_id": 2}))
 
 
 def test_many_texts_in_steps(monkeypatch: pytest.MonkeyPatch):
@@ -392,7 +392,7 @@ def test_feedback_on_queries_with_texts(tmp_path: Path):
         for first in range(0, 80, 10):
             rows = slice(first, first + 10)
             store.feedback(Q[rows], wanted[rows], np.ones(10), texts=texts[rows])
-    weights = store._contents.state.part_weights
+    weights = contents_of(store).state.part_weights
     assert right() > before + 0.3
     assert (weights[1] > 0.0).all()
     expected = store.query(Q, 5, texts=texts[:80])
@@ -402,7 +402,7 @@ def test_feedback_on_queries_with_texts(tmp_path: Path):
     store.save(tmp_path / "file")
     store.close()
     for again in (MemoryStore(tmp_path / "store"), MemoryStore.load(tmp_path / "file")):
-        assert np.array_equal(again._contents.state.part_weights, weights)
+        assert np.array_equal(contents_of(again).state.part_weights, weights)
         assert np.array_equal(again.query(Q, 5, texts=texts[:80]).scores, expected.scores)
         again.check_invariants()
         again.close()
@@ -475,16 +475,16 @@ def test_feedback_by_texts_alone(tmp_path: Path):
 def test_forged_feedback_by_texts_is_refused():
     store = repairs()
     teach(store, 3)
-    state = store._contents.state
+    state = contents_of(store).state
     assert state.text_feedback is not None
     rows = count_words(["device"])
     nothing = np.empty(0, np.int64)
     sound = {"X": rows, "ids": np.array([[1]]), "rewards": np.ones((1, 1)), "others": nothing, "vectors": rows[:0]}
     sound |= {"weights": None, "is_shared": False, "by_words": True}
-    check_operation(state, "learn", sound)
+    store_state.check_operation(state, "learn", sound)
     for name, value in (("X", np.ones((1, 3), np.float32)), ("X", -rows), ("ids", np.array([[99]])), ("by_words", 1)):
         with pytest.raises(ValueError, match=r"words|ids|by_words|vectors"):
-            check_operation(state, "learn", sound | {name: value})
+            store_state.check_operation(state, "learn", sound | {name: value})
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])

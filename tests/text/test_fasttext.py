@@ -5,16 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import model_of
+from internals import model_of, text_labelled
+from internals import text_skipgram as skipgram
+from internals import text_vocabulary as vocabulary
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
 from cmt_numba import CMTClassifier
 from cmt_numba.text import FastTextClassifier, SubwordVectors
-from cmt_numba.text._labelled import Labelled, learn_labelled
-from cmt_numba.text._skipgram import FeatureVectors
-from cmt_numba.text._vocabulary import Corpus, TextFeatures, Vocabulary
 
 TOPICS = {
     "weather": "rain sun cloud wind storm",
@@ -59,8 +58,8 @@ def test_kernels_learn_as_plain_python_does(rng: np.random.Generator):
             expected[0][texts[text]] += np.outer(weights[text], gradient)
     starts, features = np.cumsum([0, *map(len, texts)]), np.concatenate(texts).astype(np.int32)
     ones = np.ones(len(labels), np.float32)
-    labelled = Labelled(starts, features, np.concatenate(weights), np.array(labels), ones)
-    learn_labelled(FeatureVectors(inputs, outputs), labelled, np.array(order), 0.5, 0.05)
+    labelled = text_labelled.Labelled(starts, features, np.concatenate(weights), np.array(labels), ones)
+    text_labelled.learn_labelled(skipgram.FeatureVectors(inputs, outputs), labelled, np.array(order), 0.5, 0.05)
     np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(outputs, expected[1], rtol=1e-4, atol=1e-5)
 
@@ -69,9 +68,9 @@ def test_kernels_learn_as_plain_python_does(rng: np.random.Generator):
 
 
 def test_features_are_words_their_parts_and_their_ngrams():
-    corpus = Corpus()
+    corpus = vocabulary.Corpus()
     corpus.add([["ab", "cd", "ab"], [], ["cd", "ab"]])
-    features = TextFeatures(Vocabulary((2, 2), 10**6), 3, 10**6)
+    features = vocabulary.TextFeatures(vocabulary.Vocabulary((2, 2), 10**6), 3, 10**6)
     features.learn(corpus, 1)
     assert features.vocabulary.words == ["ab", "cd"]
     assert features.vocabulary.n_parts == 2 + len({"<a", "ab", "b>"}) + len({"<c", "cd", "d>"})
@@ -79,11 +78,11 @@ def test_features_are_words_their_parts_and_their_ngrams():
     counts = features.counts(corpus).toarray()
     assert counts.sum(axis=1).tolist() == [3 * 4 + 3, 0, 2 * 4 + 1]
     assert counts[0, 0] == 2
-    later = Corpus()
+    later = vocabulary.Corpus()
     later.add([["cd", "ab", "xx"], ["abd"], ["ab", "ab"]])
     counts = features.counts(later).toarray()
     assert counts.sum(axis=1).tolist() == [4 + 4 + 1, len({"<a", "ab", "d>"}), 4 + 4]
-    rare = TextFeatures(Vocabulary((2, 0), 10), 1, 10)
+    rare = vocabulary.TextFeatures(vocabulary.Vocabulary((2, 0), 10), 1, 10)
     rare.learn(corpus, 3)
     assert rare.n_rows == 1
 

@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import model_of
+from internals import model_of, text_skipgram
+from internals import text_vocabulary as vocabulary
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from cmt_numba import ContextualMemoryTree
 from cmt_numba.text import SubwordVectors
-from cmt_numba.text._skipgram import FeatureVectors, SkipgramSettings, Words, learn_texts
-from cmt_numba.text._vocabulary import Corpus, Vocabulary, alias_table
 
 FRUIT, TOOLS = ("apple", "pear", "plum", "cherry"), ("hammer", "saw", "drill", "wrench")
 
@@ -73,12 +72,12 @@ def test_kernels_learn_as_plain_python_does(is_cbow: bool, rng: np.random.Genera
         if len(text) > 1:
             (plain_cbow if is_cbow else plain_skipgram)(*expected, parts, text, 0.1)
     starts = np.cumsum([0, *map(len, parts)])
-    shares, aliases = alias_table(np.ones(3))
-    words = Words(starts, np.concatenate(parts).astype(np.int32), np.ones(3, np.float32), shares, aliases)
+    shares, aliases = vocabulary.alias_table(np.ones(3))
+    words = text_skipgram.Words(starts, np.concatenate(parts).astype(np.int32), np.ones(3, np.float32), shares, aliases)
     ends = np.cumsum([0, *map(len, texts)])
-    learn_texts(
-        *(FeatureVectors(inputs, outputs), words, np.concatenate(texts).astype(np.int32), ends),
-        *(SkipgramSettings(1, 0, is_cbow, 0.1), np.zeros(1, np.uint64), 0),
+    text_skipgram.learn_texts(
+        *(text_skipgram.FeatureVectors(inputs, outputs), words, np.concatenate(texts).astype(np.int32), ends),
+        *(text_skipgram.SkipgramSettings(1, 0, is_cbow, 0.1), np.zeros(1, np.uint64), 0),
     )
     np.testing.assert_allclose(inputs, expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(outputs, expected[1], rtol=1e-4, atol=1e-5)
@@ -86,7 +85,7 @@ def test_kernels_learn_as_plain_python_does(is_cbow: bool, rng: np.random.Genera
 
 @pytest.mark.parametrize("weights", [[1.0], [3.0, 1.0], [0.1, 5.0, 0.0, 2.0, 0.3], [0.0, 0.0]])
 def test_alias_tables_have_the_weights(weights: list[float]):
-    shares, aliases = alias_table(np.array(weights))
+    shares, aliases = vocabulary.alias_table(np.array(weights))
     n = len(weights)
     drawn = shares / n
     np.add.at(drawn, aliases, (1.0 - shares) / n)
@@ -98,7 +97,7 @@ def test_alias_tables_have_the_weights(weights: list[float]):
 
 
 def test_parts_of_words():
-    known = Vocabulary((3, 4), 1000)
+    known = vocabulary.Vocabulary((3, 4), 1000)
     known.add(["ab", "abc"], n_whole=1)
     assert known.rows_of("ab").tolist() == [0]
     assert list(known.buckets("ab")) == list(known.buckets("ab"))
@@ -112,7 +111,7 @@ def test_parts_of_words():
 
 
 def test_a_corpus_keeps_texts_apart():
-    corpus = Corpus()
+    corpus = vocabulary.Corpus()
     corpus.add([["a", "b", "a"], [], ["c"]])
     corpus.add([["b", "c"]])
     assert corpus.counts().tolist() == [2, 2, 2]

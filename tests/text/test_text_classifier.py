@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sklearn
 from failures import failing
-from internals import model_of
+from internals import model_of, persistence_objects, text_text_classifier
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -16,9 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from cmt_numba import CMTClassifier
-from cmt_numba.persistence import _objects as persistence_objects
 from cmt_numba.text import TextClassifier
-from cmt_numba.text import _text_classifier as text_classifier
 
 WORDS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "cold", "warm", "umbrella", "forecast"],
@@ -156,7 +154,7 @@ def test_further_texts_calibrate(classifier):
 def test_saves_and_copies_exclude_changes(classifier, tmp_path, monkeypatch):
     texts, labels = labelled(3, seed=7)
     path, known = tmp_path / "texts.cmt", pickle.dumps(classifier)
-    packs, started = text_classifier.pack_contents, []
+    packs, started = text_text_classifier.pack_contents, []
 
     def learn():
         classifier.partial_fit(texts, labels)
@@ -170,7 +168,7 @@ def test_saves_and_copies_exclude_changes(classifier, tmp_path, monkeypatch):
 
     writes = persistence_objects.write_contents
     monkeypatch.setattr(persistence_objects, "write_contents", partial(learn_meanwhile, writes))
-    monkeypatch.setattr(text_classifier, "pack_contents", partial(learn_meanwhile, packs))
+    monkeypatch.setattr(text_text_classifier, "pack_contents", partial(learn_meanwhile, packs))
     for write in (pickle.dumps, lambda one: one.save(path)):
         contents = write(classifier)
         started[-1].join()

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import persistence_container, validation_room
+from internals import persistence_container
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
+from cmt_numba._validation import check_wanted
 from cmt_numba.metrics import ndcg_at, precision_at
 from cmt_numba.persistence import FileFormatError
 from cmt_numba.rewards import LabelEquality
@@ -67,9 +68,9 @@ def test_numbers_of_a_tree(tree: ContextualMemoryTree):
 
 
 def test_limits_of_existing_memories():
-    assert validation_room.check_wanted("k", MOST + 1, MOST + 1) == MOST + 1
+    assert check_wanted("k", MOST + 1, MOST + 1) == MOST + 1
     with pytest.raises(ValueError, match="k must be between 1 and 1000001, got 1000002"):
-        validation_room.check_wanted("k", MOST + 2, MOST + 1)
+        check_wanted("k", MOST + 2, MOST + 1)
 
 
 Y = np.arange(4)

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from internals import kernels_room, validation_room
+from internals import constraints_of, kernels_room
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
-from cmt_numba.bandits import _POLICIES
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree, bandits
+from cmt_numba._validation import check_rows
 from cmt_numba.tree import OPTIONS
 
 CLASSES: dict[type, dict[str, Any]] = {
     ContextualMemoryTree: OPTIONS,
-    **{kind: kind._constraints for kind in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever)},
-    **{kind: kind._constraints for kind in _POLICIES},
+    **{kind: constraints_of(kind) for kind in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever)},
+    **{kind: constraints_of(kind) for kind in map(vars(bandits).get, bandits.__all__) if hasattr(kind, "act")},
 }
 CASES = [(kind, name) for kind, options in CLASSES.items() for name in options]
 
@@ -68,7 +68,7 @@ def test_all_methods_check_options_alike(invalid: dict[str, Any]):
 def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
     X = np.random.default_rng(0).integers(-1, 2, (20, 5)).astype(np.float32)
     X[4] = 0.0
-    rows = validation_room.check_rows(X, sparse=sparse)
+    rows = check_rows(X, sparse=sparse)
     chosen = np.arange(20) % 3 == 1 if which == "mask" else np.array(which, np.int64)
     taken, matrix = rows.take(chosen), kernels_room.as_matrix(rows)
     expected = matrix.toarray()[chosen] if sparse else matrix[chosen]
@@ -80,8 +80,8 @@ def test_rows_are_taken_like_those_of_a_matrix(sparse: bool, which: Any):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_rescaled_rows_equal_rows_checked_again(sparse: bool):
-    rows = validation_room.check_rows(np.random.default_rng(0).normal(size=(2000, 5)), sparse=sparse)
-    again = validation_room.check_rows(kernels_room.as_matrix(rows))
+    rows = check_rows(np.random.default_rng(0).normal(size=(2000, 5)), sparse=sparse)
+    again = check_rows(kernels_room.as_matrix(rows))
     np.testing.assert_array_equal(kernels_room.rescaled(rows).values, again.values)
     assert np.any(again.values != rows.values)
 

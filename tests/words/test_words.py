@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from internals import hashed_by
 from sklearn.base import clone
 
 from cmt_numba import MemoryStore
@@ -253,7 +254,7 @@ def test_classifiers_keep_the_words_of_a_tokenizer():
     assert classifier.predict(texts).tolist() == y
     found = classifier.explain(["new york,snow"])[0]
     assert {word.replace("\u00a0", " ") for word, _ in found.words} == {"new york", "snow"}
-    assert classifier._hashed(["蜜蜂"]).columns.size == classifier._hashed(["ab"]).columns.size
+    assert hashed_by(classifier, ["蜜蜂"]).columns.size == hashed_by(classifier, ["ab"]).columns.size
     with pytest.raises(TypeError, match=r"tokenizer must return a list of words, got .* for the text 'a'"):
         classifier.set_params(tokenizer=str.lower).fit(["a"], ["a"])
     with pytest.raises(TypeError, match=r"tokenizer must be a function"):
