@@ -48,9 +48,9 @@ def check_rows(
     if form != kernels.INVALID_CELLS:
         if type(X) is np.ndarray:
             if not sparse:
-                return _dense_rows(X if X.dtype == np.float32 else _as_float32(X), n_threads)
+                return _dense_rows(X if X.dtype == np.float32 else as_float32(X), n_threads)
         elif sparse is not False:
-            values, indices, offsets = _as_float32(X.data), X.indices, X.indptr
+            values, indices, offsets = as_float32(X.data), X.indices, X.indptr
             if form != kernels.SORTED_CELLS:
                 values, indices = values.copy(), indices.copy()
             if form == kernels.SORTED_CELLS or kernels.sort_cells(values, indices, offsets):
@@ -125,7 +125,7 @@ def as_rows(X: Any) -> Any:
 def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     """Convert keys or queries to a float32 array or, if they are sparse, to a canonical CSR array."""
     if type(X) is np.ndarray and is_plain(X, n_features):
-        return _as_float32(X)
+        return as_float32(X)
     if not scipy.sparse.issparse(X):
         X = _as_array("X", X)
     elif not hasattr(getattr(X, "data", X), "dtype"):
@@ -144,12 +144,12 @@ def check_matrix(X: Any, *, n_features: int | None = None) -> Any:
     if n_features is not None and width != n_features:
         raise ValueError(f"X must have {n_features} features like the keys inserted first, got {width}")
     if not scipy.sparse.issparse(X):
-        return _as_float32(X)
+        return as_float32(X)
     X = _as_csr(X)
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    values = _as_float32(X.data)
+    values = as_float32(X.data)
     return X if values is X.data else scipy.sparse.csr_array((values, X.indices, X.indptr), X.shape)
 
 
@@ -225,7 +225,7 @@ def _as_csr(X: Any) -> scipy.sparse.csr_array:
         raise ValueError(f"X must be a valid sparse matrix: {error}") from error
 
 
-def _as_float32(values: np.ndarray) -> np.ndarray:
+def as_float32(values: np.ndarray) -> np.ndarray:
     if values.dtype == np.float32:
         return _for_kernels(values, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -249,11 +249,11 @@ def _normalized(values: np.ndarray, indices: np.ndarray, offsets: np.ndarray, n_
     for bad_row in bad_rows:
         if bad_row >= 0:
             cells = slice(offsets[bad_row], offsets[bad_row + 1])
-            _refuse_row(bad_row, values[cells], indices[cells])
+            refuse_row(bad_row, values[cells], indices[cells])
     return unit
 
 
-def _refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
+def refuse_row(row: int, values: np.ndarray, indices: np.ndarray) -> NoReturn:
     """Raise ValueError for a row with a value that is not finite. A dense row has empty ``indices``."""
     missing = np.flatnonzero(np.isnan(values))
     if missing.size > 0:
@@ -404,7 +404,7 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
     given = _as_array(name, values)
     if given.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got {given.dtype}")
-    return _for_kernels(given, np.float32) if given.dtype == np.float32 else _as_float32(given)
+    return _for_kernels(given, np.float32) if given.dtype == np.float32 else as_float32(given)
 
 
 def _as_array(name: str, values: Any) -> np.ndarray:

@@ -90,7 +90,6 @@ from .products import (
     exact_scores_of_all,
     top_of_all,
     unscaled_rows,
-    with_standardization,
 )
 from .ridge import Expectation, enter_features, expect_rows, find_features, learn_expectations, learn_rewards
 from .search import SearchEffort, always_found

@@ -8,7 +8,7 @@ scores are therefore compared by sums in a fixed order, so that a row's answer d
 sparse rows always follow the order of the row's cells, for scorers in a matrix, in lists and in hash tables.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +45,6 @@ class AllScorers(NamedTuple):
     places: np.ndarray | None = None  # int32 (n_features,): each sparse feature's row in ``weights``, or NONE
     lists: ScorersByFeature | None = None  # sparse scorers whose matrix would be mostly zeros
     models: LinearModels | None = None  # sparse scorers in hash tables
-    factors: np.ndarray | None = None  # float32 (n_features,): of features of rows that the scorers standardise
-    offset: float = 0.0  # length of the difference between standardised rows and rows times their factors
     scores_at_once: int = _SCORES_AT_ONCE
     values_at_once: int = _VALUES_AT_ONCE
 
@@ -88,21 +86,6 @@ def all_scorers(head: Head, *, in_tables: bool = False) -> AllScorers:
     weights = np.zeros((used.size, n_labels), np.float32)
     weights[places[digest.features], np.repeat(np.arange(n_labels), np.diff(digest.offsets))] = digest.weights
     return scorers._replace(weights=weights, places=places)
-
-
-def with_standardization(scorers: AllScorers, center: np.ndarray, inverse: np.ndarray, constant: float) -> AllScorers:
-    """Return dense scorers of rows that are not standardised yet.
-
-    The standardised row of ``x`` is ``(x - center) * inverse`` and the feature ``constant``, not scaled to unit length.
-    """
-    by_feature = scorers.weights[:-1].astype(np.float64) * inverse[:, None]
-    biases = constant * scorers.weights[-1] - center @ by_feature
-    return scorers._replace(
-        weights=by_feature.astype(np.float32),
-        biases=biases.astype(np.float32),
-        factors=inverse.astype(np.float32),
-        offset=float(np.linalg.norm(np.append(center * inverse, constant))),
-    )
 
 
 @inner
@@ -154,35 +137,20 @@ def score_in_tables(models, rows, first, scores):
 def unscaled_rows(scorers: AllScorers, X: Any) -> tuple[Rows, np.ndarray] | None:
     """Return dense rows and their lengths if labels can be ranked without scaling the rows, otherwise None.
 
-    Without biases, and for rows that the scorers standardise, the best label does not depend on a row's length.
+    Without biases, the best label does not depend on a row's length.
     """
-    if scorers.sparse or type(X) is not np.ndarray or (scorers.biases is not None and scorers.factors is None):
+    if scorers.sparse or scorers.biases is not None:
+        return None
+    if type(X) is not np.ndarray or X.dtype != np.float32 or not X.flags.c_contiguous:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        if scorers.factors is not None:
-            X = np.ascontiguousarray(X, np.float32)
-            lengths = _lengths_of_products(X, scorers.factors) + np.float32(scorers.offset)
-        elif X.dtype != np.float32 or not X.flags.c_contiguous:
-            return None
-        else:
-            lengths = np.sqrt(_squares(X))
+        # The second form is faster for one row.
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0]))
     shortest, longest = (lengths.min(), lengths.max()) if len(X) > 1 else (lengths[0], lengths[0])
     if not (shortest > _SHORTEST and longest < _LONGEST):  # false for NaN
         return None
     offsets = np.arange(0, X.size + 1, X.shape[1], dtype=np.int64)
     return Rows(X.reshape(-1), np.empty(0, np.int32), offsets, X.shape[1], False), lengths
-
-
-def _lengths_of_products(X: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Return the lengths of rows times some factors of their features."""
-    step = max(1, _VALUES_AT_ONCE // X.shape[1])
-    blocks = [_squares(X[first : first + step] * factors) for first in range(0, len(X), step)]
-    return np.sqrt(blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
-
-
-def _squares(X: np.ndarray) -> np.ndarray:
-    """Return the squared lengths of rows. The second form is faster for one row."""
-    return np.einsum("ij,ij->i", X, X) if len(X) > 1 else X.dot(X[0])
 
 
 def blocks_of_scores(scorers: AllScorers, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
@@ -267,17 +235,10 @@ def best_two(scores, biases, best, largest, second):
         best[i], largest[i], second[i] = at, most, next_most
 
 
-def best_of_all(
-    scorers: AllScorers,
-    rows: Rows,
-    lengths: np.ndarray | None = None,
-    rank_tied: Callable[[np.ndarray], np.ndarray] | None = None,
-    usual: int = 0,
-) -> np.ndarray:
+def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None, usual: int = 0) -> np.ndarray:
     """Return the best label of each row, as int64. Ties go to the lowest label.
 
-    ``lengths`` are the lengths of unscaled rows. ``rank_tied`` returns the best labels of the rows at some positions,
-    whose best scores here differ by no more than rounding errors. ``usual`` is the label of rows that have no score.
+    ``lengths`` are the lengths of unscaled rows. ``usual`` is the label of rows that have no score.
     """
     labels = np.empty(rows.n_rows, np.int64)
     if rows.n_rows == 1 and not scorers.sparse and scorers.n_labels > 1:
@@ -301,9 +262,6 @@ def best_of_all(
         best_two(scores, biases, best, largest, second)
         least = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first : first + best.size])
         tied = np.flatnonzero(second >= least)
-        if rank_tied is not None and tied.size > 0:
-            best[tied] = rank_tied(first + tied)
-            continue
         n_rows = scorers.rows_at_once
         for start in range(0, tied.size, n_rows):
             some = tied[start : start + n_rows]

@@ -99,6 +99,7 @@ from .rows import (
     row_of,
     sort_cells,
     squared_length,
+    standardize_rows,
 )
 from .structures import arrays_of, kind_of, numbers_of, put_together, writeable
 from .top_k import keep_best, lower_bound, new_held_scores, select_few, sort_best_first, top_k

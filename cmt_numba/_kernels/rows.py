@@ -92,6 +92,36 @@ def normalize_rows(values, offsets, first, stop, unit):
     return -1
 
 
+@inner_fastmath
+def _squared_length_standardized(x, length, center, inverse):
+    total = np.float64(0.0)
+    for j in range(x.size):
+        value = (np.float64(x[j]) * length - center[j]) * inverse[j]
+        total += value * value
+    return total
+
+
+@kernel
+def standardize_rows(given, lengths, center, inverse, to_unit, rows):
+    """Write dense rows times their lengths, centered and scaled by feature, and a constant feature, to ``rows``.
+
+    The constant is as large as all features of a usual row together. With ``to_unit``, rows are then scaled to length
+    1. Returns the first row with a NaN or an infinity, or -1 if all values are finite.
+    """
+    constant = np.sqrt(np.float64(center.size))
+    for row in range(given.shape[0]):
+        x, standardized, length = given[row], rows[row], np.float64(lengths[row])
+        if not np.isfinite(_squared_length(x)):
+            return row
+        scale = 1.0
+        if to_unit:
+            scale /= np.sqrt(_squared_length_standardized(x, length, center, inverse) + constant * constant)
+        for j in range(x.size):
+            standardized[j] = (np.float64(x[j]) * length - center[j]) * inverse[j] * scale
+        standardized[x.size] = constant * scale
+    return -1
+
+
 INVALID_CELLS, UNSORTED_CELLS, SORTED_CELLS = range(3)
 """The results of :func:`check_cells`."""
 

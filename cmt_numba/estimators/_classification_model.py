@@ -687,15 +687,9 @@ class ClassificationModel(files.WithFields):
 
     # Queries
 
-    # ``lengths`` are the lengths of rows before they were scaled to unit length, or None if they do not matter.
-
-    def best_labels(self, rows: Rows, lengths: Factors, k: int, options: ClassOptions) -> postings.LabelAnswers:
-        return self.index.best_labels(self.index.prepared(rows, lengths), k, options)
-
-    def class_scores(self, rows: Rows, lengths: Factors, options: ClassOptions) -> np.ndarray:
-        """Return the score of each class for each row: float64, minus infinity for classes that are not candidates."""
+    def class_scores(self, rows: Rows, options: ClassOptions) -> np.ndarray:
+        """Return the score of each class for each prepared row: float64, minus infinity for those not found."""
         index, scores = self.index, np.full((rows.n_rows, self.classes.size), -np.inf)
-        rows = index.prepared(rows, lengths)
         scorers = index.all_scorers(rows.n_rows) if index.is_sparse else heads.all_scorers(index.head)
         if scorers is not None:
             found = heads.exact_scores_of_all(scorers, rows)
@@ -739,14 +733,17 @@ class ClassificationModel(files.WithFields):
     def nearest_slots(
         self, rows: Rows, lengths: np.ndarray, k: int, options: ClassOptions
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slots and the distances of the ``k`` stored examples nearest to each row."""
+        """Return the slots and the distances of the ``k`` stored examples nearest to each row.
+
+        ``lengths`` are the lengths of rows before they were scaled to unit length.
+        """
         choice, examples = resolved(options, self.choice), self.stored()
         if choice.method != "scored_neighbors":
             n_threads = threads_for(rows.n_rows, options)
             return self._neighbor_search(choice.metric).nearest(rows, lengths, k, n_threads)
         # The examples are ranked by the mean of cosine and label's score.
         hits, n_labels = no_hits(rows.n_rows, k), min(self.index.n_labels, k + _LABELS_SCANNED)
-        best = self.best_labels(rows, lengths, n_labels, options)
+        best = self.index.best_labels(self.index.prepared(rows, lengths), n_labels, options)
         find = partial(heads.rows_of_labels, examples.lists, rows, best, _LABELS_SCANNED, hits)
         share_rows(find, rows.n_rows, threads_for(rows.n_rows, options))
         slots, found = np.full(hits.ids.shape, NONE), hits.ids != NONE

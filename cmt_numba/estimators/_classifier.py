@@ -468,9 +468,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Classes are ranked by the head's scores, regardless of ``method``, best first. Both arrays, int64 and float32,
         have shape (n, k). If there are fewer candidates, they are padded with -1 and minus infinity.
         """
-        rows, lengths = self._checked(X)
-        k = checks.check_wanted("k", k, self.classes_.size)
-        labels, scores, *_ = self._model.best_labels(rows, lengths, k, self)
+        rows, k = self._prepared(X), checks.check_wanted("k", k, self.classes_.size)
+        labels, scores, *_ = self._model.index.best_labels(rows, k, self)
         return np.where(labels == NONE, NONE, self._model.class_of_label[labels]), scores
 
     @available_if(_has_scorers)
@@ -481,7 +480,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         Classes that are found only in posting lists do not count, because scoring their listed weights takes little
         time. Dense classes all count.
         """
-        return self._model.best_labels(*self._checked(X), 1, self).n_scored
+        return self._model.index.best_labels(self._prepared(X), 1, self).n_scored
 
     @queries_model
     def decision_function(self, X: Any) -> np.ndarray:
@@ -498,7 +497,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             if self._grows_tree():
                 scores = self._model.class_scores(X, _SCORED if self.n_neighbors == AUTO else self.n_neighbors)
             else:
-                scores = self._model.class_scores(*self._rows_of(X), self)
+                scores = self._model.class_scores(self._model.index.prepared_matrix(X), self)
             reached = np.isfinite(scores)
             scores[~reached] = min(float(scores[reached].min(initial=0.0)), 0.0) - 1.0
         return scores[:, 1] - scores[:, 0] if self._model.classes.size == 2 else scores
@@ -518,7 +517,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self._votes_decide():
             rows = checks.check_rows(X, sparse=self._model.index.is_sparse)
             return self._model.probabilities_of_votes(rows, row_lengths(X), self)
-        return self._model.probabilities(self._model.class_scores(*self._rows_of(X), self), self)
+        return self._model.probabilities(self._model.class_scores(self._model.index.prepared_matrix(X), self), self)
 
     @available_if(_has_scorers)
     def calibrate(self, X: Any = None, y: Any = None) -> Self:
@@ -549,7 +548,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
             check_is_fitted(self)
             value = self._model.learned_logits(self)
         else:
-            rows, y = self._model.index.prepared(*self._checked(X)), np.ravel(checks.label_array("y", y))
+            rows, y = self._prepared(X), np.ravel(checks.label_array("y", y))
             checks.check_entries("y", y.size, rows.n_rows)
             known, y = in_one_type("y", self._model.classes, y)
             labels = np.full(y.size, NONE - 1, np.int64)
@@ -587,9 +586,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         >>> why.label, why.examples.tolist(), why.features[0][0], why.runner_up
         ('cat', [0, 1], 0, 'dog')
         """
-        rows, lengths = self._checked(X)
+        X = self._checked_matrix(X)
         most = checks.check_integer("n_examples", n_examples, 0), checks.check_integer("n_features", n_features, 0)
-        return explanations(self._model, rows, lengths, self, getattr(self, "feature_names_in_", None), *most)
+        return explanations(self._model, X, self, getattr(self, "feature_names_in_", None), *most)
 
     @queries_model
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
@@ -659,13 +658,10 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         """The stored examples."""
         return None if isinstance(self._model, TreeModel) else self._model.index.examples
 
-    def _checked(self, X: Any) -> tuple[Rows, np.ndarray | None]:
-        return self._rows_of(self._checked_matrix(X))
-
-    def _rows_of(self, X: Any) -> tuple[Rows, np.ndarray | None]:
-        """Return rows and, if scorers depend on them, their lengths. ``X`` must have been checked."""
-        index = self._model.index
-        return checks.check_rows(X, sparse=index.is_sparse), row_lengths(X) if index.is_standardized else None
+    def _prepared(self, X: Any) -> Rows:
+        """Return rows as the scorers of a fitted classifier expect them."""
+        X = self._checked_matrix(X)
+        return self._model.index.prepared_matrix(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

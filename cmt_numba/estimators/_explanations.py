@@ -7,9 +7,9 @@ import scipy.sparse
 
 from .._change import spans
 from .._heads import all_examples, weights_of_labels
-from .._kernels import Rows, as_matrix, rescaled
+from .._kernels import as_matrix, rescaled
+from .._validation import check_rows
 from ._classification_model import ClassificationModel, ClassOptions
-from ._input import Factors, taken
 
 _VALUES_AT_ONCE = 1 << 22  # maximum number of scores or contributions in memory
 
@@ -55,22 +55,19 @@ def _listed(features: list[tuple[Any, float]]) -> str:
 
 def explanations(
     model: ClassificationModel,
-    rows: Rows,
-    lengths: Factors,
+    X: Any,
     options: ClassOptions,
     names: np.ndarray | None,
     n_examples: int,
     n_features: int,
 ) -> list[Explanation]:
-    """Explain each row with at most ``n_examples`` and ``n_features``, which may have ``names``."""
-    length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if rows.sparse else rows.n_features))
-    if rows.n_rows > length:
-        found: list[Explanation] = []
-        for block in (np.arange(*span) for span in spans(rows.n_rows, length)):
-            some = rows.take(block), taken(lengths, block)
-            found += explanations(model, *some, options, names, n_examples, n_features)
-        return found
-    every, scores = np.arange(rows.n_rows), model.class_scores(rows, lengths, options)
+    """Explain each row with at most ``n_examples`` and ``n_features``, which may have ``names`` (an array or None)."""
+    length = max(1, _VALUES_AT_ONCE // max(model.classes.size, 1 if model.index.is_sparse else X.shape[1]))
+    if X.shape[0] > length:
+        blocks = (X[first:stop] for first, stop in spans(X.shape[0], length))
+        return [each for block in blocks for each in explanations(model, block, options, names, n_examples, n_features)]
+    x = model.index.prepared_matrix(X)
+    every, scores = np.arange(x.n_rows), model.class_scores(x, options)
     proba = model.probabilities(scores.copy(), options)
     best = scores.argmax(axis=1)
     score = scores[every, best]
@@ -79,14 +76,14 @@ def explanations(
     lead = score - scores[every, second]
     has_second = np.isfinite(lead)
     label = model.label_of_class[best]
-    x = model.index.prepared(rows, lengths)
     x = as_matrix(x if model.index.is_logistic else rescaled(x))
     given = _contributions(weights_of_labels(model.index.head, label), x)
     to_second = model.label_of_class[np.where(has_second, second, best)]
     apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)
     if model.index.is_standardized:  # the last contribution is the intercept
         given, apart = given[:, :-1], apart[:, :-1]
-    nearest = _nearest_of_labels(model, label, as_matrix(rescaled(rows)), n_examples)
+    rows = as_matrix(rescaled(check_rows(X, sparse=model.index.is_sparse)))
+    nearest = _nearest_of_labels(model, label, rows, n_examples)
     return [
         Explanation(
             _named(model.classes, best[i]),
@@ -99,7 +96,7 @@ def explanations(
             float(lead[i]) if has_second[i] else 0.0,
             _largest(apart, i, names, n_features),
         )
-        for i in range(rows.n_rows)
+        for i in every.tolist()
     ]
 
 

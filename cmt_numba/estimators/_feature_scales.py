@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from .._heads import Head, HeadLoss, dense_parts
-from .._kernels import Rows, kind_of
-from .._validation import check_rows, unmasked
+from .._kernels import Rows, kind_of, standardize_rows
+from .._validation import check_rows, refuse_row, unmasked
 from ._input import Factors
 from ._neighbors import lengths_unless_unit
 
@@ -28,6 +28,7 @@ _LARGEST = 1e39  # exceeds all means and deviations of float32 features
 _LARGEST_INVERSE = 1e170  # exceeds the inverse of all deviations whose square is a positive float64
 _MAX_ROWS = 1e100  # exceeds all total weights of rows
 _LARGEST_WEIGHT = 1e30  # scores of larger weights would overflow float32
+_NO_INDICES = np.empty(0, np.int32)
 _LARGEST_SUM = 1e15  # squares of larger sums of examples would overflow float32
 
 
@@ -138,21 +139,17 @@ def original_rows(rows: Rows, lengths: np.ndarray, span: slice) -> np.ndarray:
     return rows.values.reshape(-1, rows.n_features)[span] * finite.astype(np.float64)
 
 
-def standardize(scales: FeatureScales, rows: Rows, lengths: np.ndarray) -> Rows:
-    """Return standardised rows with the constant feature, scaled to unit length unless they keep their lengths."""
-    d = rows.n_features
-    values = np.empty((rows.n_rows, d + 1), np.float32)
-    step = max(1, _VALUES_AT_ONCE // d)
-    for first in range(0, rows.n_rows, step):
-        span = slice(first, first + step)
-        X = (original_rows(rows, lengths, span) - scales.center) * scales.inverse
-        of_rows = np.ones(len(X))
-        if not scales.keeps_lengths:
-            of_rows = np.sqrt(np.einsum("ij,ij->i", X, X) + scales.constant**2)
-        values[span, :-1] = X / of_rows[:, None]
-        values[span, -1] = scales.constant / of_rows
-    offsets = np.arange(0, values.size + 1, d + 1, dtype=np.int64)
-    return Rows(values.reshape(-1), np.empty(0, np.int32), offsets, d + 1, False)
+def standardize(scales: FeatureScales, X: np.ndarray, lengths: np.ndarray) -> Rows:
+    """Return rows times their lengths, standardised with the constant feature, and scaled to unit length.
+
+    Rows of a logistic regression keep their lengths. Raises ValueError if a value of ``X`` (float32) is not finite.
+    """
+    values = np.empty((len(X), X.shape[1] + 1), np.float32)
+    bad_row = standardize_rows(X, lengths, scales.center, scales.inverse, not scales.keeps_lengths, values)
+    if bad_row >= 0:
+        refuse_row(bad_row, X[bad_row], _NO_INDICES)
+    offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int64)
+    return Rows(values.reshape(-1), _NO_INDICES, offsets, values.shape[1], False)
 
 
 def move_scorers(head: Head, old: FeatureScales, new: FeatureScales) -> None:

@@ -6,7 +6,6 @@ index. The choice depends on the number of labels and on parameters, never on th
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import numba
@@ -21,12 +20,11 @@ from .. import _postings as postings
 from .. import persistence as files
 from .._change import share_rows, with_progress
 from .._index import DenseIndex
-from .._validation import check_jobs, check_rows
+from .._validation import as_float32, check_jobs, check_rows
 from ._feature_scales import FeatureScales, add_rows, move_scorers, standardize
 from ._feature_weights import FeatureWeights, weigh
 from ._fields import FEATURE_WEIGHTS
 from ._input import Factors, filled, taken, trim_weights
-from ._neighbors import row_lengths
 
 MAX_SCORED = 8192  # up to this number of labels, all are scored for each dense row
 MAX_SCORED_SPARSE = 1024  # the same limit for sparse rows. With more labels, a search is cheaper.
@@ -57,7 +55,6 @@ _WIDER_LISTS_IN_TRAINING = 3
 # Limits for updates of a head's inverted index and digest.
 _LIGHTEST_LISTED_OF_SETS = 0.1  # weights below this fraction of a label's largest weight are not listed
 _ROWS_WORTH_A_LAYOUT = 64  # break-even point: a layout takes about as long as scoring this many rows without one
-_FARTHEST = 1000.0  # features with larger means, in deviations, lose too many digits unless they are centered first
 # An update of the index is due if this number and share of the labels are not in it. Until then, each row scores them.
 _MAX_UNLISTED, _SHARE_UNLISTED = 256, 1 / 64
 _MANY_LABELS = 1000  # reading this many scorers takes a few milliseconds
@@ -108,8 +105,7 @@ class LabelIndex(files.WithFields):
         # scales of features of dense rows. Methods that take ``Rows`` expect the result of :meth:`prepared`.
         scales=files.OptionalField(files.StructureField(FeatureScales, FeatureScales._make)),
     )
-    _layout: tuple[postings.Digest, heads.AllScorers | DenseIndex | None] | None = None
-    _unprepared: tuple[postings.Digest, heads.AllScorers | None] | None = None
+    _layout: tuple[postings.Digest, heads.AllScorers | DenseIndex] | None = None
     _bounds: tuple[postings.Digest, postings.LabelBounds] | None = None
     _n_asked: tuple[postings.Digest, int] | None = None
 
@@ -184,7 +180,7 @@ class LabelIndex(files.WithFields):
     def prepared(self, rows: kernels.Rows, lengths: Factors) -> kernels.Rows:
         """Return rows with weighted or standardised features; ``lengths`` are those before scaling, or None for 1."""
         if self.scales is not None and self.scales.is_used:
-            return standardize(self.scales, rows, filled(lengths, rows.n_rows))
+            return standardize(self.scales, kernels.as_matrix(rows), filled(lengths, rows.n_rows))
         return weigh(self.feature_weights, rows)
 
     def prepared_examples(self, slots: np.ndarray | None = None) -> tuple[kernels.Rows, np.ndarray]:
@@ -196,7 +192,10 @@ class LabelIndex(files.WithFields):
 
     def prepared_matrix(self, X: Any) -> kernels.Rows:
         """Return the rows of a matrix as scorers expect them. ``X`` is an argument for :func:`check_rows`."""
-        return self.prepared(check_rows(X, sparse=self.is_sparse), row_lengths(X) if self.is_standardized else None)
+        if self.scales is not None and self.scales.is_used:
+            X = as_float32(X if isinstance(X, np.ndarray) else X.toarray())
+            return standardize(self.scales, X, filled(None, X.shape[0]))
+        return weigh(self.feature_weights, check_rows(X, sparse=self.is_sparse))
 
     def use_scales(self, scales: FeatureScales) -> None:
         """Replace the scales of features without changing any answer."""
@@ -327,32 +326,23 @@ class LabelIndex(files.WithFields):
         A layout is made only after many queries, because making it takes longer than scoring a few rows without it.
         """
         head = self.head
+        kept = self._layout
+        if kept is not None and kept[0] is head.digest:
+            return kept[1] if isinstance(kept[1], heads.AllScorers) else None
         are_all_common = self.of_sets and self.n_labels == head.common.labels.size
         if self.n_labels == 0 or (self.is_searched and not are_all_common and (self.is_sparse or self.has_lists())):
             return None
         if not self.is_sparse and n_rows > 1:
             return heads.all_scorers(head)
-        if self._layout is None or self._layout[0] is not head.digest:
-            before = self._n_asked[1] if self._n_asked is not None and self._n_asked[0] is head.digest else 0
-            self._n_asked = head.digest, before + n_rows
-            if before + n_rows < _ROWS_WORTH_A_LAYOUT:
-                return heads.all_scorers(head, in_tables=True)
-        return self._kept(partial(heads.all_scorers if self.is_sparse else _compact_scorers, head))
-
-    def _for_unprepared(self, scorers: heads.AllScorers, n_rows: int) -> heads.AllScorers | None:
-        """Return scorers for rows that are not prepared, or None if they are not worth making or not exact enough."""
-        scales, digest = self.scales, self.head.digest
-        if scales is None or not scales.is_used:
-            return scorers
-        if scorers.biases is not None:
-            return None  # a bias is added to the score of a row of unit length
-        if self._unprepared is None or self._unprepared[0] is not digest:
-            is_worth = n_rows >= _ROWS_WORTH_A_LAYOUT or (self._layout is not None and self._layout[0] is digest)
-            if not is_worth:
-                return None
-            made = heads.with_standardization(scorers, scales.center, scales.inverse, scales.constant)
-            self._unprepared = digest, made if made.offset < _FARTHEST * scales.constant else None
-        return self._unprepared[1]
+        before = self._n_asked[1] if self._n_asked is not None and self._n_asked[0] is head.digest else 0
+        self._n_asked = head.digest, before + n_rows
+        if before + n_rows < _ROWS_WORTH_A_LAYOUT:
+            return heads.all_scorers(head, in_tables=True)
+        scorers = heads.all_scorers(head)
+        if not self.is_sparse:
+            scorers = scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
+        self._layout = head.digest, scorers
+        return scorers
 
     def has_lists(self) -> bool:
         """Return whether queries search the lists of very many dense labels, which have been the same for long."""
@@ -360,7 +350,13 @@ class LabelIndex(files.WithFields):
 
     def dense_index(self) -> DenseIndex | None:
         """Return the index of a dense head's scorers, or None if queries do not use it."""
-        return self._kept(self._new_dense_index) if self.has_lists() else None
+        if not self.has_lists():
+            return None
+        digest, kept = self.head.digest, self._layout
+        if kept is None or kept[0] is not digest:
+            kept = self._layout = digest, self._new_dense_index()
+        assert isinstance(kept[1], DenseIndex)
+        return kept[1]
 
     def _new_dense_index(self) -> DenseIndex:
         """Return an index of the scorers, calibrated on stored examples or, if there are none, on the scorers."""
@@ -394,13 +390,6 @@ class LabelIndex(files.WithFields):
         if former._bounds is not None and self.n_labels > 0 and self.lists_best(1, options):
             self.bounds()
 
-    def _kept(self, lay_out: Callable[[], Any]) -> Any:
-        """Return the cached layout, or make a new one if the digest of the head has changed."""
-        digest, kept = self.head.digest, self._layout
-        if kept is None or kept[0] is not digest:
-            kept = self._layout = digest, lay_out()
-        return kept[1]
-
     # Queries
 
     def effort(self, options: LabelOptions, *, training: bool = False) -> heads.SearchEffort:
@@ -433,12 +422,9 @@ class LabelIndex(files.WithFields):
         scorers = self.all_scorers(X.shape[0])
         if scorers is None:
             return self.best_labels(self.prepared_matrix(X), 1, options).labels[:, 0]
-        direct = self._for_unprepared(scorers, X.shape[0])
-        unscaled = None if direct is None else heads.unscaled_rows(direct, X)
-        if direct is None or unscaled is None:
-            return self._best_prepared(scorers, X)
-        rank_tied = partial(self._best_prepared, scorers, X) if self.is_standardized else None
-        return heads.best_of_all(direct, *unscaled, rank_tied, self.usual_label)
+        unscaled = None if self.is_standardized else heads.unscaled_rows(scorers, X)
+        rows, lengths = (self.prepared_matrix(X), None) if unscaled is None else unscaled
+        return heads.best_of_all(scorers, rows, lengths, self.usual_label)
 
     def best_label_of(self, rows: kernels.Rows, options: LabelOptions) -> np.ndarray:
         """Return the best label of each prepared row, of those that are found."""
@@ -446,10 +432,6 @@ class LabelIndex(files.WithFields):
         if scorers is not None:
             return heads.best_of_all(scorers, rows, usual=self.usual_label)
         return self.best_labels(rows, 1, options).labels[:, 0]
-
-    def _best_prepared(self, scorers: heads.AllScorers, X: Any, at: np.ndarray | None = None) -> np.ndarray:
-        """Return the best label of the rows at some positions, by default all, after preparing them."""
-        return heads.best_of_all(scorers, self.prepared_matrix(X if at is None else X[at]), usual=self.usual_label)
 
     def best_labels(self, rows: kernels.Rows, k: int, options: LabelOptions) -> postings.LabelAnswers:
         """Return the ``k`` best labels of each row, padded with NONE and minus infinity."""
@@ -541,11 +523,6 @@ def _queries_of(index: DenseIndex, rows: kernels.Rows) -> np.ndarray:
     if Q.shape[1] < index.n_features:
         Q = np.column_stack([Q, np.ones(len(Q), np.float32)])
     return np.ascontiguousarray(Q)
-
-
-def _compact_scorers(head: heads.Head) -> heads.AllScorers:
-    scorers = heads.all_scorers(head)
-    return scorers._replace(weights=np.ascontiguousarray(scorers.weights.T).T)
 
 
 def means_of(

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from conftest import needs_jit
-from internals import estimators_label_index, heads_room, model_of, trained_head
+from internals import estimators_label_index, model_of, trained_head
 
 from cmt_numba import CMTClassifier
-from cmt_numba._heads import all_scorers
+from cmt_numba._heads import all_scorers, weights_of_labels
 from cmt_numba._kernels import as_matrix
 from cmt_numba._validation import check_rows
 
@@ -19,10 +19,10 @@ def test_an_index_finds_the_best_classes_with_biases(monkeypatch: pytest.MonkeyP
     means = centers[rng.integers(40, size=2000)] + 0.6 * rng.normal(size=(2000, 24))
     y = np.repeat(np.arange(2000), 2)
     classifier = CMTClassifier(random_state=0, n_head_passes=1).fit(means[y] + 0.1 * rng.normal(size=(4000, 24)), y)
-    index, rows = model_of(classifier).index, check_rows(means)
+    index = model_of(classifier).index
     assert index.dense_index() is not None
-    rows = index.prepared(rows, estimators_label_index.row_lengths(means))
-    weights, biases = heads_room.weights_of_labels(index.head, np.arange(2000)), index.head.labels["bias"][0, :2000]
+    rows = index.prepared_matrix(means)
+    weights, biases = weights_of_labels(index.head, np.arange(2000)), index.head.labels["bias"][0, :2000]
     expected = as_matrix(rows) @ weights.T + biases
     found = index.best_labels(rows, 5, classifier)
     np.testing.assert_allclose(found.scores, np.take_along_axis(expected, found.labels, axis=1), rtol=1e-4, atol=1e-4)
