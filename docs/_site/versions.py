@@ -2,7 +2,7 @@
 
 ::
 
-    python docs/_site/versions.py 0.1.0=7c35f35 0.2.0=bda558f3 0.3.0=main > docs/measurements/versions.md
+    python docs/_site/versions.py 0.2.0=bda558f3 0.3.0=main > docs/measurements/versions.md
 """
 
 import itertools
