@@ -15,7 +15,7 @@ from cmt_numba.tree import OPTIONS
 CLASSES: dict[type, dict[str, Any]] = {
     ContextualMemoryTree: OPTIONS,
     **{kind: constraints_of(kind) for kind in (CMTClassifier, CMTMultilabelClassifier, CMTRetriever)},
-    **{kind: constraints_of(kind) for kind in map(vars(bandits).get, bandits.__all__) if hasattr(kind, "act")},
+    **{kind: constraints_of(kind) for kind in map(vars(bandits).get, bandits.__all__) if hasattr(kind, "add_actions")},
 }
 CASES = [(kind, name) for kind, options in CLASSES.items() for name in options]
 
