@@ -13,9 +13,10 @@ from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
-from shared.vectors import N_ASKED, low_rank
+from shared.vectors import N_ASKED, low_rank, scattered
 
 from cmt_numba import ContextualMemoryTree, MemoryStore
+from cmt_numba._index import DenseIndex
 
 commands = Commands(__doc__)
 
@@ -103,6 +104,31 @@ def vectors(options: argparse.Namespace) -> None:
     print_table(["vectors", "us/row added", "us/query, batch", "us/query, single row", "recall at 10"], table)
     for i, name in ((1, "batch"), (2, "single row")):
         print_growth(f"query, {name}", sizes, [row[i] for row in rows])
+
+
+@commands.add(
+    argument("--sizes", type=float, nargs="+", default=[1e4, 4e4, 1.6e5]),
+    argument("--features", type=int, default=64),
+)
+def lists(options: argparse.Namespace) -> None:
+    """Show why the time of a query grows with the number of vectors: the lists that searches for 10 vectors reach.
+
+    Vectors are those of ``vectors``, or normally distributed. The metric is the cosine, and the target recall 0.95.
+    """
+    for name, make in (("20 numbers", low_rank), ("normal", scattered)):
+        sizes, rows = sorted(int(size) for size in options.sizes), list[list[Any]]()
+        data = make(sizes[-1], options.features)
+        index, queries = DenseIndex(options.features), data.asked[:300]
+        for before, n in pairwise([0, *sizes]):
+            for some in np.array_split(data.stored[before:n], max(1, (n - before) // 10_000)):
+                index.insert(some)
+            centers, effort = index.list_means(), index._gaps.effort(0.95)
+            effort = getattr(effort, "target", effort)
+            gap = float(effort.gaps[np.searchsorted(effort.ranks, 10)])
+            near = queries @ centers.T - 0.25 * np.square(centers).sum(axis=1)
+            n_reached = float((near >= near.max(axis=1, keepdims=True) - gap).sum(axis=1).mean())
+            rows.append([f"{n:,}", len(centers), gap, n_reached, f"{100 * n_reached / len(centers):.1f} %"])
+        print_table(["vectors", "lists", "gap", "lists reached", "share"], rows, name, ".3g")
 
 
 _WORDS = np.array([f"word{i}" for i in range(5000)])

@@ -149,6 +149,14 @@ def test_synthetic_sets(monkeypatch: pytest.MonkeyPatch):
     assert sorted(data.y) == sorted([*range(20)] * 3)
 
 
+def test_lists_that_searches_reach(run: Callable[..., str]):
+    shown = run("scale", "lists", "--sizes", "1500", "3000", "--features", "32")
+    lines = [line.split("|")[2:5] for line in shown.splitlines() if line.startswith("|   ")]
+    reached = np.array([line for line in lines if "lists" not in line[0]], float)
+    assert reached.shape == (4, 3)
+    assert (reached[:, 2] <= reached[:, 0]).all()
+
+
 def test_recalls_of_distributions(run: Callable[..., str]):
     shown = run("recalls", "table", "--names", "10 near copies, 64", "--n", "3000")
     lines = [line.split("|")[2:-1] for line in shown.splitlines() if line.startswith("| 10 near copies, 64, ")]
