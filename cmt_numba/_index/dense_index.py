@@ -13,12 +13,12 @@ from .._kernels import NONE, require
 from . import changes
 from .effort import (
     COPY,
+    MORE_IF_ALIKE,
     N_AT_ONCE,
     N_COLUMNS,
     N_MEASURED,
     N_MEASURED_OF_LISTS,
     N_MEASURED_OF_OTHERS,
-    N_MEASURED_OF_PRODUCTS,
     N_RECENT,
     N_REFERENCES,
     N_SAMPLES,
@@ -202,8 +202,7 @@ class DenseIndex:
             self.remove(ids[: len(self) - before])
             raise
         self.next_id = max(self.next_id, int(ids.max()) + 1)
-        usual = N_MEASURED_OF_PRODUCTS if self.metric == "inner_product" else N_MEASURED
-        self._measure((N_MEASURED_OF_OTHERS if self._gaps.have_copies else usual) * n, N_SAMPLES)
+        self._measure((N_MEASURED_OF_OTHERS if self._gaps.have_copies else N_MEASURED) * n, N_SAMPLES)
         return ids
 
     def _change(self, change: int, ids: np.ndarray, X: np.ndarray) -> None:
@@ -258,14 +257,14 @@ class DenseIndex:
     def _measure(self, weight: int, most: int) -> None:
         """Measure the effort of searches on random stored vectors, in proportion to the number of changes.
 
-        A change needs ``weight / len(self)`` samples. The effort is measured more often if the number of lists does not
-        grow like that of vectors, because lists of equal size split at the same time. The ``most`` latest samples are
-        kept.
+        A change needs ``weight / len(self)`` samples, or more if they are alike. The effort is measured more often if
+        the number of lists does not grow like that of vectors, because lists of equal size split at the same time. The
+        ``most`` latest samples are kept.
         """
         n = len(self)
         if n <= _FEW:
             return
-        self._due += weight / n
+        self._due += weight / n * (MORE_IF_ALIKE if self._gaps.are_alike else 1)
         n_lists = int(self._state.lists.counts[N_LISTS])
         of_lists = N_MEASURED_OF_LISTS * abs(n_lists - self._n_lists_measured * n / self._n_measured) / n_lists
         n_samples = min(int(max(self._due, of_lists)), N_SAMPLES)

@@ -17,11 +17,11 @@ N_SAMPLES = 256
 N_MEASURED = 256
 """Number of samples measured while as many vectors are added as there are."""
 
-N_MEASURED_OF_PRODUCTS = 512
-"""The same for inner products, whose efforts depend on the longest vectors so far."""
-
-N_MEASURED_OF_OTHERS = 1024
+N_MEASURED_OF_OTHERS = 512
 """The same if samples have near copies, or if vectors are replaced or removed, because efforts then change sooner."""
+
+MORE_IF_ALIKE = 2
+"""How many times as many samples are measured if they are alike."""
 
 N_RECENT = 192
 """Number of samples that are kept when vectors are replaced or removed, because older samples knew other vectors."""
@@ -52,7 +52,7 @@ _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 
 _USUAL = 0.9  # fraction of samples that are not far from the nearest center
 _MISSED_BY_LISTS = 0.8  # part of the missed vectors whose lists are not reached
-_MISSED_IF_ALIKE = 0.6  # the same if samples have the same neighbours, so that they say less
+_MISSED_IF_ALIKE = 0.6  # the same if samples are alike
 _MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 _WITH_COPIES = 0.05  # fraction of samples with near copies from which on queries without copies are considered
@@ -116,6 +116,11 @@ class Gaps:
         """Whether many samples have near copies."""
         return self._slopes is not None
 
+    @property
+    def are_alike(self) -> bool:
+        """Whether samples say less, because they are near copies, or because they have the same neighbours."""
+        return self.have_copies or self._metric == "inner_product"
+
     def with_samples(self, more: np.ndarray, most: int = N_SAMPLES) -> Gaps:
         """Return the efforts with further samples, and at most the ``most`` latest ones in all."""
         samples = np.concatenate([self.samples, more])[-most:]
@@ -124,8 +129,7 @@ class Gaps:
     def _effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
         missed = 1.0 - target_recall
-        are_alike = self.have_copies or self._metric == "inner_product"
-        share = 1.0 - (_MISSED_IF_ALIKE if are_alike else _MISSED_BY_LISTS) * missed
+        share = 1.0 - (_MISSED_IF_ALIKE if self.are_alike else _MISSED_BY_LISTS) * missed
         gaps = self._gaps.at(share)
         slopes = np.zeros_like(gaps) if self._slopes is None else self._slopes.at(share)
         epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * (1.0 + _CORRELATED / self._n_features)

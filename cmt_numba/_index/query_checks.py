@@ -10,6 +10,7 @@ import numpy as np
 _ROWS_PER_CHECK = 1024.0  # one of so many searched rows is checked, so that this takes about a hundredth of the time
 _ROW_OF_BATCH = 0.25  # what a row of a batch counts, because its search takes less time
 _AT_ONCE = 8  # number of queries that are checked together
+_GOLDEN = 0.618034  # multiples of it, modulo 1, are evenly spread
 _LATEST = 256  # number of checked queries that count
 
 
@@ -26,6 +27,7 @@ class QueryChecks:
 
     def __init__(self) -> None:
         self._n_rows = 0.0
+        self._begin = 0.0  # the place of the first checked row in its batch, from 0 to 1
         self._waiting: list[CheckedQuery] = []
         self._recalls: deque[float] = deque(maxlen=_LATEST)
 
@@ -45,10 +47,10 @@ class QueryChecks:
         if self._n_rows < _ROWS_PER_CHECK:
             return []
         n = min(int(self._n_rows / _ROWS_PER_CHECK), _AT_ONCE, len(Q))
-        self._n_rows = 0.0
-        self._waiting.extend(
-            CheckedQuery(Q[i].copy(), k, target_recall) for i in np.linspace(0, len(Q) - 1, n).astype(int)
-        )
+        self._n_rows %= _ROWS_PER_CHECK
+        self._begin = (self._begin + _GOLDEN) % 1.0
+        rows = (len(Q) * ((self._begin + np.arange(n) / n) % 1.0)).astype(int)
+        self._waiting.extend(CheckedQuery(Q[i].copy(), k, target_recall) for i in rows)
         if len(self._waiting) < _AT_ONCE:
             return []
         waiting, self._waiting = self._waiting, []

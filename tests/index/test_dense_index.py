@@ -500,3 +500,11 @@ def test_kernels_are_not_compiled_again_for_every_second_id():
     n_compiled = len(changes.find_ids.signatures)
     np.testing.assert_array_equal(dense.vectors(ids[::2]), vectors(20, 5)[::2])
     assert len(changes.find_ids.signatures) == n_compiled
+
+
+def test_checked_queries_are_spread_over_the_rows_of_batches():
+    checks, Q, checked = index_room.query_checks.QueryChecks(), np.arange(1000.0)[:, None], []
+    for _ in range(500):
+        checked += [query.x[0] for query in checks.due(Q, 10, 0.95, together=True)]
+    assert len(checked) == 500 * 250 // 1024 // 8 * 8
+    assert np.histogram(checked, 10, (0.0, 1000.0))[0].min() >= len(checked) // 12
