@@ -12,6 +12,7 @@ from ._skipgram import add_to_row, dot
 N_COMPETITORS = 8  # maximum number of wrong classes that a text holds off
 _TINY = np.float32(1e-6)
 _NEGLIGIBLE = np.float32(1e-3)  # smaller changes of dual variables are skipped
+CONSTANT = np.float32(0.3)  # the square of a constant feature that all texts have, which gives each label a bias
 _SLIGHT = np.float32(0.02)  # relative changes of weights that are too small to update sums
 _NONE = -1
 
@@ -47,11 +48,15 @@ class _Entries(NamedTuple):
 
 
 class VectorSums(NamedTuple):
-    """The vectors of the stored texts, and their part in the sums and corrections."""
+    """The vectors of the stored texts, their part in the sums and corrections, and the part of the constant feature.
+
+    The constant feature is not in the sums, so labels with many texts get a higher bias only if texts show it.
+    """
 
     of_texts: np.ndarray  # float32 (n_texts, d)
     sums: np.ndarray  # float32 (n_labels, d)
     corrections: np.ndarray  # float32 (n_labels, d)
+    biases: np.ndarray  # float32 (n_labels,)
 
 
 class Sums(NamedTuple):
@@ -129,7 +134,8 @@ def _score(postings, columns, weights, first, stop, offset, vectors, vector, inv
     The text's features are ``columns[first:stop]``. The weight of ``columns[i]`` is ``weights[i - offset]``. The text
     also has a vector.
     """
-    scores[:] = np.float32(0.0)
+    for label in range(scores.size):
+        scores[label] = vectors.biases[label]
     for i in range(first, stop):
         weight = weights[i - offset]
         if weight > 0.0:
@@ -174,6 +180,7 @@ def score_texts(sums, hashed, stored, lessons, label, members, scores):
         scores[i] = score / max(_TINY, lessons.importance[text])
         vector = vectors.of_texts[text]
         scores[i] += inverse * dot(vectors.sums, label, vector) + dot(vectors.corrections, label, vector)
+        scores[i] += vectors.biases[label]
     release(row)
 
 
@@ -194,6 +201,8 @@ def _find_all(postings, hashed, text, label, entries, row):
 
 @inner
 def _move_vector(vectors, text, label, competitor, change):
+    vectors.biases[label] += change * CONSTANT
+    vectors.biases[competitor] -= change * CONSTANT
     add_to_row(vectors.corrections, label, vectors.of_texts[text], change)
     add_to_row(vectors.corrections, competitor, vectors.of_texts[text], -change)
 
@@ -290,12 +299,12 @@ def _hold_off(postings, vectors, hashed, duals, text, label, entry, weights, ent
     for i in range(weights.size):
         if theirs[i] >= 0:
             common += weights[i] * weights[i]
-    change = max(lack / (length + common + slack), -duals.weights[text, entry])
+    change = max(lack / (length + common + 2 * CONSTANT + slack), -duals.weights[text, entry])
     if np.abs(change) < _NEGLIGIBLE:
         return np.float32(0.0)
     _move(postings, vectors, hashed, duals, text, label, entry, weights, entries, change)
-    scores[label] += change * length
-    scores[competitor] -= change * common
+    scores[label] += change * (length + CONSTANT)
+    scores[competitor] -= change * (common + CONSTANT)
     return np.abs(change)
 
 

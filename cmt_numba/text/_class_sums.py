@@ -51,6 +51,7 @@ class ClassSums(files.WithFields):
         **dict.fromkeys(
             ("vector_sums", "vector_corrections"), files.ArrayField(np.float32, n_axes=2, bounds=(-MOST, MOST))
         ),
+        biases=files.ArrayField(np.float32, bounds=(-MOST, MOST)),
         margin=files.RealField(0.0, 10.0),
         slack=files.RealField(1e-3, 1e3),
         share=files.RealField(0.0, 10.0),
@@ -99,29 +100,30 @@ class ClassSums(files.WithFields):
             corrections -= np.bincount(at[there], taken, entries.size)
         columns, of_entries = np.divmod(entries, n_labels)
         squares = np.bincount(of_entries, sums.astype(np.float32).astype(np.float64) ** 2, n_labels)
-        vectors = kernels.VectorSums(texts.vectors[:0], *np.zeros((2, n_labels, 0), np.float32))
+        none = np.zeros((n_labels, 0), np.float32)
+        vectors = kernels.VectorSums(texts.vectors[:0], none, none, np.zeros(n_labels, np.float32))
         made = cls(_listed(columns, of_entries, sums, corrections), squares, weights, duals, vectors, settings)
         made.sum_vectors(texts)
         return made
 
     def sum_vectors(self, texts: LabelledTexts) -> None:
-        """Compute the part of the texts' vectors anew."""
+        """Compute the part of the texts' vectors, and the biases, anew."""
         n, of_texts = texts.labels.size, np.repeat(np.arange(texts.labels.size), np.diff(texts.hashed.starts))
         is_in = np.zeros(n, np.float32)  # whether the text is in the sums
         is_in[of_texts[self.stored != 0.0]] = 1.0
 
-        def summed(labels: np.ndarray, amounts: np.ndarray) -> np.ndarray:
+        def shares_of(labels: np.ndarray, amounts: np.ndarray) -> scipy.sparse.csc_array:
             starts = np.arange(n + 1) * (labels.size // max(1, n))
-            shares = scipy.sparse.csr_array((amounts.ravel(), labels.ravel(), starts), (n, texts.n_labels))
-            return np.asarray(shares.T @ texts.vectors)
+            return scipy.sparse.csr_array((amounts.ravel(), labels.ravel(), starts), (n, texts.n_labels)).T
 
-        sums = summed(texts.labels, is_in * texts.importance)
+        sums = np.asarray(shares_of(texts.labels, is_in * texts.importance) @ texts.vectors)
         weights = is_in[:, None] * self.duals.weights
         labels = np.column_stack([texts.labels, self.duals.competitors])
-        corrections = summed(labels, np.column_stack([weights.sum(axis=1), -weights]))
+        shares = shares_of(labels, np.column_stack([weights.sum(axis=1), -weights]))
+        corrections, biases = np.asarray(shares @ texts.vectors), kernels.CONSTANT * shares.sum(axis=1)
         before, after = (np.square(part, dtype=np.float64).sum(axis=1) for part in (self.vectors.sums, sums))
         self.squares = np.maximum(0.0, self.squares + after - before)
-        self.vectors = kernels.VectorSums(texts.vectors, sums, corrections)
+        self.vectors = kernels.VectorSums(texts.vectors, sums, corrections, biases)
 
     @property
     def stored(self) -> np.ndarray:
@@ -140,7 +142,8 @@ class ClassSums(files.WithFields):
     def copy(self) -> "ClassSums":
         postings = kernels.FeatureLists(*(array.copy() for array in self.postings))
         duals = kernels.DualVariables(*(array.copy() for array in self.duals))
-        vectors = self.vectors._replace(sums=self.vectors.sums.copy(), corrections=self.vectors.corrections.copy())
+        of_texts, *of_labels = self.vectors
+        vectors = kernels.VectorSums(of_texts, *(part.copy() for part in of_labels))
         return ClassSums(postings, self.squares.copy(), self.stored.copy(), duals, vectors, self.settings)
 
     # Learning
@@ -186,20 +189,24 @@ class ClassSums(files.WithFields):
         weights = self.weights.appended(np.zeros(hashed.columns.size, np.float32))
         duals = self._duals.appended(*_no_duals(labels.size))
         room = 0, n_labels - self.squares.size
-        sums, corrections = (np.pad(part, (room, (0, 0))) if room[1] else part for part in self.vectors[1:])
-        self.vectors = kernels.VectorSums(vectors, sums, corrections)
+        if room[1]:
+            sums, corrections = (np.pad(part, (room, (0, 0))) for part in self.vectors[1:3])
+            biases = np.pad(self.vectors.biases, room)
+            self.vectors = kernels.VectorSums(vectors, sums, corrections, biases)
+        else:
+            self.vectors = self.vectors._replace(of_texts=vectors)
         self.squares = np.pad(self.squares, room)
         self.weights, self._duals = weights, duals
 
-    def undo_add(self, hashed: HashedTexts, n_labels: int, n_weights: int, n_texts: int) -> None:
-        """Undo :meth:`add` for texts of weight 0. The numbers are those before."""
-        lists = self.postings
+    def undo_add(self, hashed: HashedTexts, biases: np.ndarray, n_weights: int, n_texts: int) -> None:
+        """Undo :meth:`add` for texts of weight 0. The biases and numbers are those before."""
+        lists, n_labels = self.postings, biases.size
         for column in hashed.columns.tolist():  # a list ends with its latest labels
             while (n := lists.sizes[column]) > 0 and lists.labels[lists.starts[column] + n - 1] >= n_labels:
                 lists.sizes[column] -= 1
         self.squares, self.weights = self.squares[:n_labels], GrowingColumns(self.stored[:n_weights])
-        sums, corrections = (part[:n_labels] for part in self.vectors[1:])
-        self.vectors = kernels.VectorSums(self.vectors.of_texts[:n_texts], sums, corrections)
+        sums, corrections = self.vectors.sums[:n_labels], self.vectors.corrections[:n_labels]
+        self.vectors = kernels.VectorSums(self.vectors.of_texts[:n_texts], sums, corrections, biases)
         competitors, weights, limits = (array[:n_texts] for array in self.duals)
         is_gone = competitors >= n_labels
         competitors[is_gone], weights[is_gone] = 0, 0.0
@@ -271,6 +278,7 @@ class ClassSums(files.WithFields):
             limits=self.duals.limits,
             vector_sums=self.vectors.sums,
             vector_corrections=self.vectors.corrections,
+            biases=self.vectors.biases,
             **self.settings._asdict(),
         )
 
@@ -290,9 +298,10 @@ class ClassSums(files.WithFields):
         require(sound, "each text must have its competitors and a limit")
         require(np.all(duals.competitors < squares.size), "each competitor must be a label")
         settings = MarginSettings(*(values[name] for name in MarginSettings._fields))
-        of_labels = values["vector_sums"], values["vector_corrections"]
+        of_labels = values["vector_sums"], values["vector_corrections"], values["biases"]
         sound = of_labels[0].shape == of_labels[1].shape and len(of_labels[0]) == squares.size
         require(sound, "each label must have a sum and a correction of vectors")
+        require(of_labels[2].shape == squares.shape, "each label must have a bias")
         vectors = kernels.VectorSums(np.zeros((duals.limits.size, of_labels[0].shape[1]), np.float32), *of_labels)
         return cls(_listed(of_entries, labels, sums, corrections), squares, values["stored"], duals, vectors, settings)
 

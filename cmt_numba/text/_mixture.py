@@ -61,10 +61,11 @@ def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first:
     return weights * _scale(weighted_sum(parts, weights), labels)
 
 
-def errors_of(logits: np.ndarray, labels: np.ndarray) -> tuple[int, float]:
-    """Return the number of errors and the total log loss."""
-    losses = -log_softmax(logits)[np.arange(labels.size), labels]
-    return int(np.count_nonzero(logits.argmax(axis=1) != labels)), float(losses.sum())
+def difference_of_errors(logits: np.ndarray, others: np.ndarray, labels: np.ndarray) -> tuple[int, float]:
+    """Return how many more errors ``logits`` make than ``others``, and the standard error of this difference."""
+    is_wrong, are_wrong = (each.argmax(axis=1) != labels for each in (logits, others))
+    more, fewer = np.count_nonzero(is_wrong & ~are_wrong), np.count_nonzero(are_wrong & ~is_wrong)
+    return int(more - fewer), float(np.sqrt(more + fewer))
 
 
 def _scale(logits: np.ndarray, labels: np.ndarray) -> float:

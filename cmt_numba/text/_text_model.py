@@ -147,7 +147,8 @@ class TextModel(files.WithFields):
     def _learn_weights(self) -> None:
         """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
 
-        The settings with the fewest errors win, and of equal settings those with the lowest log loss.
+        The settings with the fewest errors win, and of equal settings the first. With few texts of each class, few are
+        held out, so a difference counts only if it exceeds its standard error.
         """
         labels, n_labels = self.stored.labels, self.names.size
         kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
@@ -174,18 +175,26 @@ class TextModel(files.WithFields):
             joined = [np.concatenate(of_scorer) for of_scorer in zip(*parts, strict=True)]
             weights = mixture.learn_weights_of_scores(joined, answers, first)
             logits = mixture.weighted_sum(joined, weights)
-            results.append((*mixture.errors_of(logits, answers), weights, logits))
-        best = min(range(len(possible)), key=lambda i: results[i][:2])
-        *_, self.weights, logits = results[best]
+            results.append((weights, logits))
+        best = 0
+        for i, (_, logits) in enumerate(results):
+            fewer, deviation = mixture.difference_of_errors(results[best][1], logits, answers)
+            if fewer > (deviation if self._has_few_texts() else 0.0):
+                best = i
+        self.weights, logits = results[best]
         self.sums.settings = possible[best]
         self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
         self.n_weighed = labels.size
 
+    def _has_few_texts(self) -> bool:
+        return len(self.stored) < _FEW * self.names.size
+
     def _possible_settings(self) -> list[MarginSettings]:
+        """Return the usual settings first."""
         n_texts, n_classes = len(self.stored), self.names.size
         if self._n_entries() >= _MOST_ENTRIES:
             return [USUAL]
-        soft = SOFT if n_texts < _FEW * n_classes else SOFTER
+        soft = SOFT if self._has_few_texts() else SOFTER
         if not _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
             return [USUAL, soft]
         share = float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))
@@ -217,14 +226,15 @@ class TextModel(files.WithFields):
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None and not is_due:
             self.dense.partial_fit(new.encoded, y, sample_weight=new.importance, example_ids=slots)
-        before, n_weights, mark = (self.names, self.n_since, self._of_texts), len(self.sums.weights), stored.mark()
+        before, mark = (self.names, self.n_since, self._of_texts), stored.mark()
+        n_weights, biases = len(self.sums.weights), self.sums.vectors.biases.copy()
 
         def undo() -> None:
             if self.frequencies.n_texts > n_old:
                 self.sums.refresh(self._labelled(), np.arange(n_old, n_old + n), removes=True)
                 self.frequencies.add(new.hashed, -1)
             names, self.n_since, self._of_texts = before
-            self.sums.undo_add(new.hashed, names.size, n_weights, n_old)
+            self.sums.undo_add(new.hashed, biases, n_weights, n_old)
             stored.undo_append(new, mark)
             self._name(names)
             if self.dense is not None:
@@ -305,7 +315,9 @@ class TextModel(files.WithFields):
         made._of_texts = GrowingColumns(self._of_texts.columns[0][kept])
         is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
         made.sums = self.sums.without(made._labelled(), kept, is_kept, places)
-        if has_lost_many:
+        if kept.size == 0:  # all texts are relabelled, and learning them again trains all
+            made.dense = None
+        elif has_lost_many:
             made._train_all()
         else:
             made.dense = None if self.dense is None else copy.deepcopy(self.dense).remove(stored.slots[gone])

@@ -747,6 +747,19 @@ def test_corrections_are_those_of_the_dual_variables(classifier):
                     expected[place] -= amount * weight
     assert np.count_nonzero(duals.weights) > 0
     np.testing.assert_allclose(corrections, expected, atol=1e-4)
+    biases = np.bincount(stored.labels, duals.weights.sum(axis=1), model.names.size)
+    biases -= np.bincount(duals.competitors.ravel(), duals.weights.ravel(), model.names.size)
+    np.testing.assert_allclose(model.sums.vectors.biases, 0.3 * biases, atol=1e-4)
+
+
+def test_a_text_without_known_words_has_the_most_frequent_class():
+    generator = np.random.default_rng(0)
+    texts, _ = shared_words(20, 200, 0)
+    labels = generator.choice(3, 200, p=[0.1, 0.8, 0.1])  # no word indicates the class
+    classifier = TextClassifier(random_state=0).fit(texts, labels)
+    assert classifier.predict(["unrelated"]).tolist() == [1]
+    classifier.partial_fit(texts, labels).remove(range(10))
+    assert classifier.predict(["unrelated"]).tolist() == [1]
 
 
 def test_wrong_labels_do_little_harm():
