@@ -66,6 +66,6 @@ from ._database import EntryDatabase, ExtraTables, SchemaRow, SharedConnection
 from ._entries import CURRENT, Arguments, Entry, Operation, find_operation, plain_arguments, unpack_entry
 from ._files import AlreadyOpenError, JournalError
 from ._in_folder import InFolder, ObjectForm, check_same_option, journaled
-from ._journal import Durability, DurableForm, Journal
+from ._journal import Durability, DurableForm, FolderOptions, Journal
 
 __all__ = ["AlreadyOpenError", "JournalError"]

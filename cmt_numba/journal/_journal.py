@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from .. import persistence as files
 from .._change import ReadWriteLock, defer_interrupts, uninterrupted
@@ -30,6 +30,17 @@ _REMEDIES = {CLOSED: "open it again", READ_ONLY: "open it without read_only"}
 _TIMES_A_SNAPSHOT = 4  # minimum ratio of the duration of journaled changes to the duration of a snapshot
 _N_BYTES = attrgetter("nbytes")
 _AT_THE_END = 1 / 40  # fraction of the journal's limits above which closing the folder takes a snapshot
+
+
+class FolderOptions(TypedDict, total=False):
+    """The types of the options in :class:`Durability`, as keyword arguments."""
+
+    sync_every: int
+    snapshot_bytes: int
+    snapshot_seconds: float
+    read_only: bool
+    refresh_every: float | None
+    timeout: float
 
 
 class Durability(NamedTuple):

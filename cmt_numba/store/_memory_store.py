@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numba
 import numpy as np
@@ -17,7 +17,7 @@ from .._kernels import NONE
 from .._postings import WordStatistics
 from .._validation import check_integer, check_real, check_wanted
 from .._words import Tokenizer
-from ..journal import Durability
+from ..journal import Durability, FolderOptions
 from . import _checks as checks
 from ._contents import StoreContents, check_fields
 from ._encoding import encode_stored, read_queries, refuse_texts
@@ -101,13 +101,13 @@ class MemoryStore(Closeable):
         encoder: Any = None,
         tokenizer: Tokenizer | None = None,
         measure_gain: bool | None = None,
-        **of_folder: Any,
+        **folder_options: Unpack[FolderOptions],
     ) -> None:
         given: dict[str, Any] = {"metric": metric, "max_items": max_items, "eviction": eviction}
         given |= {"tokenizer": tokenizer, "measure_gain": measure_gain, "random_state": random_state}
-        durability = Durability.taken_from(of_folder)
-        if of_folder:
-            raise TypeError(f"MemoryStore has no option {next(iter(of_folder))!r}")
+        if unknown := [name for name in folder_options if name not in Durability._fields]:
+            raise TypeError(f"MemoryStore has no option {unknown[0]!r}")
+        durability = Durability(**folder_options)
         if durability.read_only and path is None:
             raise ValueError("read_only requires a store in a folder: pass its path")
         if n_threads is not None:
