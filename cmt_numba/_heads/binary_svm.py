@@ -118,7 +118,7 @@ def dual_step(short, curvature, weight):
 
 
 @inner_allocating
-def _new_bench(rows, features, most):
+def _new_bench(rows, features, max_pairs):
     d, n_rows = rows.n_features, rows.offsets.size - 1
     return Bench(
         features,
@@ -127,8 +127,8 @@ def _new_bench(rows, features, most):
         empty(d, np.int32),
         zeros(1, np.int64),
         empty(d, np.float32),
-        empty(most, np.int64),
-        empty(most, np.int64),
+        empty(max_pairs, np.int64),
+        empty(max_pairs, np.int64),
         empty(n_rows, np.float32),
         zeros(1, np.uint64),
     )

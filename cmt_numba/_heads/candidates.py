@@ -29,11 +29,11 @@ class LabelCandidates(NamedTuple):
 
 
 @inner_allocating
-def new_candidates(rows, most, n_right):
-    """Return buffers for ``most`` candidates of a row and ``n_right`` correct labels."""
+def new_candidates(rows, max_labels, n_right):
+    """Return buffers for ``max_labels`` candidates of a row and ``n_right`` correct labels."""
     return LabelCandidates(
-        empty(most + n_right, np.int64),
-        empty(most + n_right, np.float32),
+        empty(max_labels + n_right, np.int64),
+        empty(max_labels + n_right, np.float32),
         zeros(1, np.int64),
         new_probe(rows, 0, rows.offsets.size - 1),
     )

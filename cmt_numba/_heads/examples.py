@@ -258,7 +258,7 @@ def _nearest_row(examples, rows, found, i, candidates, best, n_labels):
 @kernel
 def find_examples(examples, rows, found, n_labels, hits):
     """Write each row's best examples among those of its best ``n_labels`` labels, or of more if these have too few."""
-    candidates = new_candidates(rows, found.most, 0)
+    candidates = new_candidates(rows, found.max_labels, 0)
     best = kernels.new_best(hits.ids.shape[1], 0)
     for i in range(found.rows.size):
         _nearest_row(examples, rows, found, i, candidates, best, n_labels)
@@ -281,6 +281,6 @@ def rows_of_labels(
     """
     labels, scores = answers.labels[first:stop], answers.scores[first:stop]
     found, n_each = labels != kernels.NONE, np.count_nonzero(labels != kernels.NONE, axis=1)
-    ends, most = np.cumsum(n_each), labels.shape[1]
-    entries = FoundLabels(np.arange(first, stop), ends, n_each, labels[found], scores[found], 0, most)
+    ends, max_labels = np.cumsum(n_each), labels.shape[1]
+    entries = FoundLabels(np.arange(first, stop), ends, n_each, labels[found], scores[found], 0, max_labels)
     find_examples(examples, rows, entries, n_labels, hits)

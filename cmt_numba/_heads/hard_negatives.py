@@ -101,13 +101,13 @@ def one_block(pairs: ExamplePairs) -> list[LabelBlock]:
 
 
 def pair_with_hard_negatives(
-    pairs: ExamplePairs, found: HardNegatives, n_rows: int, most: int = _PAIRS_IN_A_BLOCK
+    pairs: ExamplePairs, found: HardNegatives, n_rows: int, max_pairs: int = _PAIRS_IN_A_BLOCK
 ) -> Iterator[LabelBlock]:
-    """Yield the pairs and pairs with hard negatives in blocks of at most ``most`` pairs, or of a single label."""
+    """Yield the pairs and pairs with hard negatives in blocks of at most ``max_pairs`` pairs, or of a single label."""
     n_before, first = pairs.offsets + found.offsets, 0
     last, paired_with = n_before.size - 1, np.full(n_rows, NONE, np.int64)
     while first < last:
-        stop = min(max(first + 1, int(np.searchsorted(n_before, n_before[first] + most, side="right")) - 1), last)
+        stop = min(max(first + 1, int(np.searchsorted(n_before, n_before[first] + max_pairs, side="right")) - 1), last)
         n = int(n_before[stop] - n_before[first])
         has, weights = np.zeros(n, np.bool_), np.zeros(n, np.float32)
         merged = ExamplePairs(np.zeros(last + 1, np.int64), np.empty(n, np.int32), has, weights)

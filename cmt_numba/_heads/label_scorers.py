@@ -24,11 +24,11 @@ from . import inference_weights as digests
 
 
 class HeadLoss(IntEnum):
-    """Losses and their numbers in files. Number 2 was the squared loss, which has been removed."""
+    """Losses and their numbers in files."""
 
     SOFTMAX = 0
     LOGISTIC = 1
-    MIRA = 3
+    MIRA = 2
 
 
 NEGLIGIBLE = 0.04  # weights of a rare label below this fraction of its largest weight are dropped

@@ -227,7 +227,7 @@ def ascend_on(head, rows, labels, found, duals, margin, at):
     learning ``at[0]`` rows.
     """
     head = by_reference(head)
-    candidates, plan, status = new_candidates(rows, found.most, 1), _new_plan(), linear.DONE
+    candidates, plan, status = new_candidates(rows, found.max_labels, 1), _new_plan(), linear.DONE
     work = linear.new_workspace(kernels.longest_row(rows, 0, rows.offsets.size - 1))
     for i in range(found.rows.size):
         row, x = found.rows[i], kernels.row_of(rows, found.rows[i])

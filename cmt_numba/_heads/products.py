@@ -215,24 +215,24 @@ def best_two(scores, biases, best, largest, second):
     n_labels = scores.shape[1]
     n_in_tiles = n_labels - n_labels % TILE
     for i in range(scores.shape[0]):
-        of_row, at, most, next_most = scores[i], np.int64(0), -np.float32(np.inf), -np.float32(np.inf)
+        of_row, at, highest, runner_up = scores[i], np.int64(0), -np.float32(np.inf), -np.float32(np.inf)
         for j in range(biases.size):
             of_row[j] += biases[j]
         for first in range(0, n_in_tiles, TILE):
-            marks = marks_of(of_row, first, next_most)
+            marks = marks_of(of_row, first, runner_up)
             while marks != 0:
                 j = first + first_of(marks)
                 marks &= marks - 1
-                if of_row[j] > most:
-                    at, most, next_most = j, of_row[j], most
+                if of_row[j] > highest:
+                    at, highest, runner_up = j, of_row[j], highest
                 else:
-                    next_most = max(next_most, of_row[j])
+                    runner_up = max(runner_up, of_row[j])
         for j in range(n_in_tiles, n_labels):
-            if of_row[j] > most:
-                at, most, next_most = np.int64(j), of_row[j], most
+            if of_row[j] > highest:
+                at, highest, runner_up = np.int64(j), of_row[j], highest
             else:
-                next_most = max(next_most, of_row[j])
-        best[i], largest[i], second[i] = at, most, next_most
+                runner_up = max(runner_up, of_row[j])
+        best[i], largest[i], second[i] = at, highest, runner_up
 
 
 def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = None, usual: int = 0) -> np.ndarray:
@@ -260,12 +260,12 @@ def best_of_all(scorers: AllScorers, rows: Rows, lengths: np.ndarray | None = No
             continue
         largest, second = np.empty((2, best.size), np.float32)
         best_two(scores, biases, best, largest, second)
-        least = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first : first + best.size])
-        tied = np.flatnonzero(second >= least)
+        near_best = largest - _rounding(rows, largest, 1.0 if lengths is None else lengths[first : first + best.size])
+        tied = np.flatnonzero(second >= near_best)
         n_rows = scorers.rows_at_once
         for start in range(0, tied.size, n_rows):
             some = tied[start : start + n_rows]
-            row, near = np.nonzero(scores[some] >= least[some, None])
+            row, near = np.nonzero(scores[some] >= near_best[some, None])
             best[some] = _ranked(near, _scores_of_pairs(scorers, rows, first + some[row], near), row, 1)[0][:, 0]
         if biases.size == 0:
             _set_usual(best, scores, usual)
@@ -325,9 +325,9 @@ def best_of_others(scorers: AllScorers, rows: Rows, k: int, common: np.ndarray) 
 def all_above(scorers: AllScorers, rows: Rows, lowest: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows, labels and scores of all pairs with a score above ``lowest`` (int64, int64, float32)."""
     found = []
-    least = lowest - float(_rounding(rows, lowest))
+    near_best = lowest - float(_rounding(rows, lowest))
     for first, scores in blocks_of_scores(scorers, rows):
-        row, labels = np.divmod(np.flatnonzero(scores > least), scorers.n_labels)
+        row, labels = np.divmod(np.flatnonzero(scores > near_best), scorers.n_labels)
         exact = scores[row, labels] if rows.sparse else _scores_of_pairs(scorers, rows, first + row, labels)
         kept = exact > lowest
         found.append((first + row[kept], labels[kept], exact[kept]))

@@ -40,7 +40,7 @@ class FoundLabels(NamedTuple):
     labels: np.ndarray  # int64: concatenated labels
     scores: np.ndarray  # float32: buffer for the score of each label
     n_common: int
-    most: int  # maximum number of labels of a row
+    max_labels: int  # maximum number of labels of a row
 
 
 def entries_of(found: FoundLabels, first: int, stop: int) -> FoundLabels:
@@ -94,9 +94,9 @@ def find_labels(postings, always, asked, found, sums):
     ends, n_met, labels, end = found.ends, found.n_met, found.labels, 0
     n_done = 0
     for i in range(found.rows.size):
-        if labels.size - end < found.most:
+        if labels.size - end < found.max_labels:
             break
-        x, places = kernels.row_of(asked.rows, found.rows[i]), labels[end : end + found.most]
+        x, places = kernels.row_of(asked.rows, found.rows[i]), labels[end : end + found.max_labels]
         n_found, n_met[i] = _find_labels(postings, always, asked.effort, x, priorities, sums, places)
         end += n_found
         ends[i] = end
@@ -126,16 +126,16 @@ def candidates_of(
     Each step overwrites the arrays of the previous step.
     """
     postings, always, n_all = head.postings, always_found(head), int(head.models.counters[0, linear.MODELS_END])
-    most = min(always.size + effort.n_met, n_all)
+    max_labels = min(always.size + effort.n_met, n_all)
     n_rows = min(order.size, rows_at_once)
-    n_labels = min(n_rows * most, max(most, labels_at_once))
+    n_labels = min(n_rows * max_labels, max(max_labels, labels_at_once))
     ends, n_met = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
     labels, scores = np.empty(n_labels, np.int64), np.empty(n_labels, np.float32)
     asked, first = _Asked(questions.rows, effort), 0
     sums = np.zeros(n_all, np.float32)
     while first < order.size:
         rows = order[first : first + n_rows]
-        found = FoundLabels(rows, ends, n_met, labels, scores, head.common.labels.size, most)
+        found = FoundLabels(rows, ends, n_met, labels, scores, head.common.labels.size, max_labels)
         n = find_labels(postings, always, asked, found, sums)
         yield found._replace(rows=rows[:n], ends=ends[:n], n_met=n_met[:n])
         first += n

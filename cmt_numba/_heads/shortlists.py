@@ -122,8 +122,8 @@ def shortlisted(shortlists: np.ndarray, rows: np.ndarray, scores: np.ndarray = _
 
     ``scores`` have the shape of these shortlists. Without them, the scores of the result are uninitialised.
     """
-    most = rows.size * shortlists.shape[1]
-    ends, n_each, labels = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64), np.empty(most, np.int64)
-    of_labels = np.empty(most, np.float32)
+    max_entries = rows.size * shortlists.shape[1]
+    ends, n_each, labels = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64), np.empty(max_entries, np.int64)
+    of_labels = np.empty(max_entries, np.float32)
     n = list_shortlists(shortlists, scores, rows, ends, n_each, labels, of_labels)
     return FoundLabels(rows, ends, n_each, labels[:n], of_labels[:n], 0, shortlists.shape[1])

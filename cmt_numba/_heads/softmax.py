@@ -61,9 +61,9 @@ def descend_on(head, rows, labels, found, importance, margin, at):
     ``found`` and the models of ``head``. Returns DONE, or TABLES_FULL after learning ``at[0]`` rows.
     """
     head = by_reference(head)
-    candidates = new_candidates(rows, found.most, 1)
+    candidates = new_candidates(rows, found.max_labels, 1)
     work = linear.new_workspace(kernels.longest_row(rows, 0, rows.offsets.size - 1))
-    slopes, status = empty(found.most + 1, np.float32), linear.DONE
+    slopes, status = empty(found.max_labels + 1, np.float32), linear.DONE
     for i in range(found.rows.size):
         row, x = found.rows[i], kernels.row_of(rows, found.rows[i])
         right = score_with_right(head, candidates, found, i, x, labels[row])

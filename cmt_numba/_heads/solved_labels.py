@@ -56,8 +56,8 @@ def solved_labels(
     """Train the labels of a task; return their scorers without spare capacity."""
     offsets, n_labels = pairs.offsets[task.first : task.stop + 1], task.stop - task.first
     n_cells = np.concatenate([[0], np.cumsum(np.diff(rows.offsets)[pairs.rows[offsets[0] : offsets[-1]]])])
-    most = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
-    room = np.empty(most if rows.sparse else 0, np.int32), np.empty(most, np.float32)
+    max_cells = int(np.minimum(np.diff(n_cells[offsets - offsets[0]]), rows.n_features).sum())
+    room = np.empty(max_cells if rows.sparse else 0, np.int32), np.empty(max_cells, np.float32)
     solved = Solved(np.zeros(n_labels, np.int64), *room, np.zeros(n_labels, np.float32))
     scaled = rows._replace(values=rows.values.copy()) if task.first < duties.n_known else rows
     solve_labels(head.models, rows, scaled, features, pairs, duties, task, solved)

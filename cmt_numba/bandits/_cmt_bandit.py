@@ -150,11 +150,11 @@ class CMTBandit(Policy):
         seed = self._generator.integers(0, 2**63, 2).tolist()[1]
         self._keys = ActionKeys()
         self._feedback: LearnedSearch | None = None
-        most = options["max_memories"]
+        max_memories = options["max_memories"]
         tree = ContextualMemoryTree(
-            options["n_trees"], max_memories=most, eviction="oldest", n_threads=1, random_state=seed
+            options["n_trees"], max_memories=max_memories, eviction="oldest", n_threads=1, random_state=seed
         )
-        self._by_context = ContextMemory(tree, most)
+        self._by_context = ContextMemory(tree, max_memories)
         self._pending = Pending(options["max_pending"])
         self._width: int | None = None
         self._sparse = False
@@ -332,17 +332,17 @@ class CMTBandit(Policy):
         state, feedback = self._fitted(rows)
         if feedback is not None:
             return self._compared(feedback, rows, choices)
-        most = self._max_candidates(choices)
+        max_found = self._max_candidates(choices)
         found = kernels.ActionCandidates(
             np.empty(rows.n_rows + 1, np.int64),
-            np.empty(rows.n_rows * most, np.int64),
-            *np.empty((3, rows.n_rows * most)),
+            np.empty(rows.n_rows * max_found, np.int64),
+            *np.empty((3, rows.n_rows * max_found)),
         )
         options = self._options
         offered, room = self._offered(choices), self._take_room(rows)
         proposed = self._proposed(state, rows, choices, room)
         model = kernels.RewardModel(state, self._keys.table, self._known())
-        sources = kernels.CandidateSources(offered, *proposed[:2], most)
+        sources = kernels.CandidateSources(offered, *proposed[:2], max_found)
         n = kernels.find_candidates(model, rows, float(options["alpha"]), float(options["beta"]), sources, found)
         self._give_room(room)
         return kernels.ActionCandidates(found.offsets, *(column[:n] for column in found[1:]))
@@ -362,9 +362,9 @@ class CMTBandit(Policy):
 
     def _listed(self, feedback: LearnedSearch, X: Any, choices: Choices | None) -> np.ndarray:
         """Return the candidates of each row: int64, padded with NONE. They may repeat."""
-        n, most = X.shape[0], self._few(choices)
+        n, few = X.shape[0], self._few(choices)
         found = np.empty((n, 0), np.int64)
-        if self._widest(choices) > most:
+        if self._widest(choices) > few:
             found = feedback.candidates(self._keys, X, int(self._options["n_candidates"]))
         if choices is None:
             if found.size == 0:
@@ -373,7 +373,7 @@ class CMTBandit(Policy):
         listed = []
         for i in range(n):
             own = choices.actions[slice(*choices.offsets[i : i + 2])]
-            if own.size > most:
+            if own.size > few:
                 closest = self._keys.search(X[[i]], found.shape[1], among=own)[0][0]
                 own = np.concatenate([found[i, np.isin(found[i], own)], closest, self._in_turn(own)])
             listed.append(own)
@@ -487,15 +487,15 @@ class CMTBandit(Policy):
         feedback.feedback(self._keys, X, shown, given, may_be_chosen=False)  # exploration chooses other actions
 
     def _regress(self, rows: Rows, actions: np.ndarray, rewards: np.ndarray) -> None:
-        most, room = self._max_candidates(None), self._take_room(rows)
+        max_found, room = self._max_candidates(None), self._take_room(rows)
         known, best = self._known(), rewards >= WORTH_KEEPING
         for first in range(0, rows.n_rows, _ROWS_AT_ONCE):
             span = slice(first, min(first + _ROWS_AT_ONCE, rows.n_rows))
             some = rows if rows.n_rows <= _ROWS_AT_ONCE else rows.between(span.start, span.stop)
             by_key, by_context, scores = self._proposed(self._state, some, None, room)
-            sources = kernels.CandidateSources(self._offered(None), by_key, by_context, most)
+            sources = kernels.CandidateSources(self._offered(None), by_key, by_context, max_found)
             model = kernels.RewardModel(self._state, self._keys.table, known)
-            kernels.learn_rewards(model, some, actions[span], rewards[span], sources)
+            kernels.learn_chosen(model, some, actions[span], rewards[span], sources)
             if scores is not None and scores.size > 0:
                 same = self._by_context.actions_of(by_context.hits) == actions[span, None]
                 best[span] &= ~(same & (scores >= _KNOWN)).any(axis=1)
@@ -534,7 +534,7 @@ class CMTBandit(Policy):
         options, first, form = bandit._options, bandit._state._asdict(), (values["_width"], values["_sparse"])
         vars(bandit).update({name: values[name] for name in _PARTS})
         keys, by_context, pending, feedback = bandit._keys, bandit._by_context, bandit._pending, bandit._feedback
-        limits = by_context.most, pending.most
+        limits = by_context.max_waiting, pending.max_decisions
         require(limits == (options["max_memories"], options["max_pending"]), "limits must be those of the options")
         actions = np.concatenate([keys.actions, by_context.actions])
         require(np.all(np.isin(actions, bandit._ids)), "the actions of keys and of rewarded contexts must be known")

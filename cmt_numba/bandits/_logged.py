@@ -245,10 +245,10 @@ class ArgmaxRegressor(Saved, Constrained):
         rewards = log.rewards - min(0.0, float(log.rewards.min()))
         for way, chance in chances.items():
             earned = weights * chance * rewards
-            most = weights * (chance + rewards) / 2.0
-            scale = float(most.mean()) or 1.0
+            largest = weights * (chance + rewards) / 2.0
+            scale = float(largest.mean()) or 1.0
             score = float(earned.mean()) / scale
-            terms[way] = score + (earned - score * most) / scale
+            terms[way] = score + (earned - score * largest) / scale
         return terms
 
     def _learned(

@@ -219,12 +219,12 @@ def _folded(X: Any, width: int) -> Any:
 
 
 class ContextMemory(WithFields):
-    """Up to ``most`` contexts in which actions were rewarded, inserted into trees before the next search."""
+    """Up to ``max_waiting`` contexts in which actions were rewarded, inserted into trees before the next search."""
 
-    FIELDS = FieldTable(tree=TREE, most=NumberField(1), _ids=ArrayField(np.int64), actions=ArrayField(np.int64))
+    FIELDS = FieldTable(tree=TREE, max_waiting=NumberField(1), _ids=ArrayField(np.int64), actions=ArrayField(np.int64))
 
-    def __init__(self, tree: ContextualMemoryTree, most: int) -> None:
-        self.tree, self.most = tree, most
+    def __init__(self, tree: ContextualMemoryTree, max_waiting: int) -> None:
+        self.tree, self.max_waiting = tree, max_waiting
         self._waiting: list[tuple[Rows, np.ndarray]] = []
         self._n_waiting = 0
         # ids of memories, in ascending order, and their actions; evicted memories may be included
@@ -243,7 +243,7 @@ class ContextMemory(WithFields):
         """Queue contexts in which actions were rewarded."""
         self._waiting.append((rows, actions))
         self._n_waiting += actions.size
-        while self._n_waiting - self._waiting[0][1].size >= self.most:
+        while self._n_waiting - self._waiting[0][1].size >= self.max_waiting:
             self._n_waiting -= self._waiting.pop(0)[1].size
 
     def settle(self) -> None:
@@ -308,7 +308,7 @@ class ContextMemory(WithFields):
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        memory, ids, actions = cls(values["tree"], values["most"]), values["_ids"], values["actions"]
+        memory, ids, actions = cls(values["tree"], values["max_waiting"]), values["_ids"], values["actions"]
         require(ids.size == actions.size, "rewarded contexts must have an action for each memory")
         ascending = bool(np.all(ids >= 0)) and bool(np.all(ids[1:] > ids[:-1]))
         require(ascending, "the ids of rewarded contexts must be non-negative and in ascending order")
@@ -324,10 +324,10 @@ class _Decision(NamedTuple):
 
 
 class Pending(WithFields):
-    """Decisions that wait for a reward. Beyond ``most`` decisions, the oldest are forgotten."""
+    """Decisions that wait for a reward. Beyond ``max_decisions`` decisions, the oldest are forgotten."""
 
     FIELDS = FieldTable(
-        most=NumberField(1),
+        max_decisions=NumberField(1),
         next_id=NumberField(0, 2**62),
         ids=ArrayField(np.int64),
         actions=ArrayField(np.int64, bounds=(0, MAX_ACTIONS)),
@@ -335,8 +335,8 @@ class Pending(WithFields):
     )
     form: tuple[int, bool] | None = None  # the number of features of contexts, and whether they are sparse
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_decisions: int) -> None:
+        self.max_decisions = max_decisions
         self._decisions: dict[int, _Decision] = {}
         self.next_id = 0
 
@@ -346,8 +346,8 @@ class Pending(WithFields):
     def enter(self, rows: Rows, actions: np.ndarray) -> np.ndarray:
         """Store a decision for each row, and return the new ids."""
         first_id, n, self.form = self.next_id, actions.size, (rows.n_features, rows.sparse)
-        first = max(0, n - self.most)
-        while len(self._decisions) + n - first > self.most:
+        first = max(0, n - self.max_decisions)
+        while len(self._decisions) + n - first > self.max_decisions:
             del self._decisions[next(iter(self._decisions))]
         self.next_id += n
         for i, action in enumerate(actions[first:].tolist(), first):
@@ -383,13 +383,15 @@ class Pending(WithFields):
 
     def _packed(self) -> Any:
         ids, (rows, actions) = np.array(list(self._decisions), np.int64), self.take(list(self._decisions))
-        return SimpleNamespace(most=self.most, next_id=self.next_id, ids=ids, actions=actions, rows=rows)
+        return SimpleNamespace(
+            max_decisions=self.max_decisions, next_id=self.next_id, ids=ids, actions=actions, rows=rows
+        )
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> Self:
-        pending, ids, actions, rows = cls(values["most"]), values["ids"], values["actions"], values["rows"]
+        pending, ids, actions, rows = cls(values["max_decisions"]), values["ids"], values["actions"], values["rows"]
         pending.next_id, pending.form = values["next_id"], (rows.n_features, rows.sparse) if ids.size > 0 else None
-        require(ids.size <= pending.most, "there must be at most max_pending decisions")
+        require(ids.size <= pending.max_decisions, "there must be at most max_pending decisions")
         ascend = np.all(np.diff(ids) > 0) and np.all((ids >= 0) & (ids < pending.next_id))
         require(ascend, "ids must be in ascending order")
         require(rows.n_rows == ids.size == actions.size, "every decision must have a context")

@@ -183,17 +183,17 @@ def _unpacked(packed: np.ndarray) -> np.ndarray:
     return matrices
 
 
-def _inverse(matrix: np.ndarray, least: float) -> np.ndarray:
-    """Return the inverse of a symmetric matrix. Eigenvalues below ``least`` are treated as rounding errors."""
+def _inverse(matrix: np.ndarray, smallest: float) -> np.ndarray:
+    """Return the inverse of a symmetric matrix. Eigenvalues below ``smallest`` are treated as rounding errors."""
     try:
         root = np.linalg.inv(np.linalg.cholesky(matrix))
         inverse: np.ndarray = root.T @ root
-        if np.diagonal(inverse).max(initial=0.0) <= (1.0 + _ROUNDING) / least:
+        if np.diagonal(inverse).max(initial=0.0) <= (1.0 + _ROUNDING) / smallest:
             return inverse
     except np.linalg.LinAlgError:
         pass
     values, vectors = np.linalg.eigh(matrix)
-    inverse = (vectors / np.maximum(values, least)) @ vectors.T
+    inverse = (vectors / np.maximum(values, smallest)) @ vectors.T
     return inverse
 
 

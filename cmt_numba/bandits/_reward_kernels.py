@@ -77,12 +77,12 @@ class ActionKeyTable(NamedTuple):
 
 
 class PredictionRoom(NamedTuple):
-    """Scratch arrays for the predictions of up to ``most`` candidates of one row."""
+    """Scratch arrays for the predictions of up to ``max_actions`` candidates of one row."""
 
-    predictions: np.ndarray  # float64 (most, N_PREDICTIONS)
-    value_variances: np.ndarray  # float64 (most,)
-    map_variances: np.ndarray  # float64 (most,)
-    keys: np.ndarray  # int64 (most,), index of the action's key, or -1
+    predictions: np.ndarray  # float64 (max_actions, N_PREDICTIONS)
+    value_variances: np.ndarray  # float64 (max_actions,)
+    map_variances: np.ndarray  # float64 (max_actions,)
+    keys: np.ndarray  # int64 (max_actions,), index of the action's key, or -1
     mapped: np.ndarray  # float32 (2, key width), product of context and map, and its variances
     weights: np.ndarray  # float64 (N_PREDICTIONS,), weights of the ridge regression
     inverse: np.ndarray  # float64 (N_PREDICTIONS, N_PREDICTIONS), inverse of the ridge regression's matrix
@@ -90,13 +90,13 @@ class PredictionRoom(NamedTuple):
 
 
 @inner_allocating
-def new_room(width, most):
-    """Return scratch arrays for up to ``most`` candidates and a map of keys of ``width`` features."""
+def new_room(width, max_actions):
+    """Return scratch arrays for up to ``max_actions`` candidates and a map of keys of ``width`` features."""
     return PredictionRoom(
-        empty((most, N_PREDICTIONS), np.float64),
-        empty(most, np.float64),
-        empty(most, np.float64),
-        empty(most, np.int64),
+        empty((max_actions, N_PREDICTIONS), np.float64),
+        empty(max_actions, np.float64),
+        empty(max_actions, np.float64),
+        empty(max_actions, np.int64),
         empty((2, width), np.float32),
         empty(N_PREDICTIONS, np.float64),
         empty((N_PREDICTIONS, N_PREDICTIONS), np.float64),
@@ -358,12 +358,12 @@ def learn_reward(state, keys, known, rows, row, actions, chosen, reward, room):
 class OfferedActions(NamedTuple):
     """Actions that are candidates without a search.
 
-    In rows that allow at most ``most`` actions, all of them are candidates. In other rows, ``n_tried`` actions are
-    taken in turn. Row ``i`` allows ``actions[offsets[i]:offsets[i + 1]]``. If ``offsets`` is empty, all known actions
-    are allowed.
+    In rows that allow at most ``max_actions`` actions, all of them are candidates. In other rows, ``n_tried`` actions
+    are taken in turn. Row ``i`` allows ``actions[offsets[i]:offsets[i + 1]]``. If ``offsets`` is empty, all known
+    actions are allowed.
     """
 
-    most: int
+    max_actions: int
     turn: int  # position of the next action to try
     n_tried: int
     offsets: np.ndarray  # int64 (rows + 1,)
@@ -388,12 +388,12 @@ class RewardModel(NamedTuple):
 
 
 class CandidateSources(NamedTuple):
-    """Sources of candidates. Each row has at most ``most`` candidates."""
+    """Sources of candidates. Each row has at most ``max_actions`` candidates."""
 
     offered: OfferedActions
     by_key: ProposedActions
     by_context: ProposedActions
-    most: int
+    max_actions: int
 
 
 class ActionCandidates(NamedTuple):
@@ -412,7 +412,7 @@ def _add_offered(known, offered, n_tried, row, found):
     a, b, actions = 0, known.ordered.size, known.ordered
     if offered.offsets.size > 0:
         a, b, actions = offered.offsets[row], offered.offsets[row + 1], offered.actions
-    few = b - a <= offered.most
+    few = b - a <= offered.max_actions
     n = b - a if few else min(n_tried, b - a)
     for i in range(n):
         found[i] = actions[a + (i if few else (offered.turn + i) % (b - a))]
@@ -483,12 +483,12 @@ def find_candidates(model, rows, alpha, beta, sources, found):
     and of the other models.
     """
     model, rows, sources = by_reference(model), by_reference(rows), by_reference(sources)
-    most, end = sources.most, 0
-    room = new_room(model.learned.map.shape[2], most)
+    max_actions, end = sources.max_actions, 0
+    room = new_room(model.learned.map.shape[2], max_actions)
     solve_stack(model.learned, room)
     for row in range(rows.offsets.size - 1):
         found.offsets[row] = end
-        actions = found.actions[end : end + most]
+        actions = found.actions[end : end + max_actions]
         n, n_allowed = _list_candidates(model.known, sources, row, actions)
         n_further = n_allowed - n if model.keys.ordered.size == 0 else 0
         _predict_row(by_value(model), by_value(rows), row, actions[:n], n_further, room)
@@ -505,11 +505,11 @@ def find_candidates(model, rows, alpha, beta, sources, found):
 
 
 @kernel
-def learn_rewards(model, rows, chosen, rewards, sources):
+def learn_chosen(model, rows, chosen, rewards, sources):
     """Update the model with the reward of the action chosen in each row. All chosen actions must be known."""
     model, rows, sources = by_reference(model), by_reference(rows), by_reference(sources)
-    state, keys, known, most = model.learned, model.keys, model.known, sources.most
-    room, found = new_room(state.map.shape[2], most + 1), zeros(most + 1, np.int64)
+    state, keys, known, max_actions = model.learned, model.keys, model.known, sources.max_actions
+    room, found = new_room(state.map.shape[2], max_actions + 1), zeros(max_actions + 1, np.int64)
     for row in range(rows.offsets.size - 1):
         n, n_allowed = _list_candidates(known, sources, row, found)
         found[n] = chosen[row]

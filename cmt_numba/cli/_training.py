@@ -56,7 +56,7 @@ def evaluate_progressively(given: Options) -> evaluation.ProgressiveResult:
     measures: dict[str, str] = {}
 
     def pairs() -> Iterator[tuple[Any, Any]]:
-        sizes = partial(evaluation.next_batch_size, most=given.batch_size)
+        sizes = partial(evaluation.next_batch_size, max_rows=given.batch_size)
         for batch in read_batches(source, sizes, "predicting and learning", given.progress, measures):
             yield batch.X, batch.y
 

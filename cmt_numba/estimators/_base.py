@@ -118,8 +118,8 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     def _unfitted(self) -> Self:
         other = object.__new__(type(self))
-        apart = LEARNED_STATE | _NOT_COPIED
-        other.__dict__.update((name, value) for name, value in vars(self).items() if name not in apart)
+        left_out = LEARNED_STATE | _NOT_COPIED
+        other.__dict__.update((name, value) for name, value in vars(self).items() if name not in left_out)
         return other
 
     def _become(self, fitted: Self) -> Self:

@@ -36,8 +36,8 @@ def held_out(
     positions = np.arange(n_examples)
     possible = positions if never is None else np.delete(positions, never)
     n = min(_MOST, int(share * n_examples), possible.size)
-    apart = np.sort(np.random.default_rng(seed).choice(possible, n, replace=False))
-    return apart, np.delete(positions, apart)
+    tested = np.sort(np.random.default_rng(seed).choice(possible, n, replace=False))
+    return tested, np.delete(positions, tested)
 
 
 def logits_per_margin(scores: np.ndarray, right: np.ndarray) -> float:
@@ -81,7 +81,7 @@ def learned_logits(
     n_splits = min(_MAX_SPLITS, -(-_ENOUGH // n_apart))
     share = _SHARE if n_splits == 1 else _SHARE_OF_SPLITS
     used = [held_out(labels.size, seed, needed, share) for seed in range(n_splits)]
-    scores, positions = zip(*(margins_of(seen, apart) for apart, seen in used), strict=True)
+    scores, positions = zip(*(margins_of(seen, tested) for tested, seen in used), strict=True)
     return logits_per_margin(np.concatenate(scores), np.concatenate(positions))
 
 

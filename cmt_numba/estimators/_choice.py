@@ -77,11 +77,11 @@ def choose(
         return by_default
     lengths = filled(lengths, labels.size)
 
-    def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[Choice, int]:
+    def errors_of(seen: np.ndarray, tested: np.ndarray) -> dict[Choice, int]:
         errors = {}
         if options.method == AUTO:
-            errors[by_default] = int(np.count_nonzero(predict(seen, apart) != labels[apart]))
-        return errors | _errors_of_neighbors(rows, labels, lengths, seen, apart, options)
+            errors[by_default] = int(np.count_nonzero(predict(seen, tested) != labels[tested]))
+        return errors | _errors_of_neighbors(rows, labels, lengths, seen, tested, options)
 
     errors = held_out_errors(labels, errors_of)
     return min(errors, key=errors.__getitem__) if errors else by_default
@@ -96,25 +96,25 @@ def held_out_errors(
     have been held out.
     """
     errors, n_held_out = Counter[Any](), 0
-    for seen, apart in _splits(labels):
-        errors.update(errors_of(seen, apart))
-        n_held_out += apart.size
+    for seen, tested in _splits(labels):
+        errors.update(errors_of(seen, tested))
+        n_held_out += tested.size
         if n_held_out >= enough:
             break
     return errors if n_held_out >= FEWEST_HELD_OUT else Counter()
 
 
-def examples_of_some_labels(labels: np.ndarray, most: int) -> np.ndarray:
-    """Return the positions of up to ``most`` examples, in order: about 20 each of some labels.
+def examples_of_some_labels(labels: np.ndarray, max_examples: int) -> np.ndarray:
+    """Return the positions of up to ``max_examples`` examples, in order: about 20 each of some labels.
 
     A few labels with all their examples are more like the whole set than all labels with a few examples each.
     """
     random = np.random.default_rng(0)
     n_each = np.minimum(np.bincount(labels), _ENOUGH_OF_A_LABEL)
     order = random.permutation(n_each.size)
-    chosen = order[: 1 + int(np.searchsorted(np.cumsum(n_each[order]), most))]
+    chosen = order[: 1 + int(np.searchsorted(np.cumsum(n_each[order]), max_examples))]
     of_these = np.flatnonzero(np.isin(labels, chosen))
-    return np.sort(random.permutation(of_these)[:most])
+    return np.sort(random.permutation(of_these)[:max_examples])
 
 
 def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -123,16 +123,16 @@ def _splits(labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     order = np.random.default_rng(0).permutation(labels.size)
     some = np.union1d(needed, order[: max(0, _MAX_EXAMPLES - needed.size)])
     for seed in range(_MAX_SPLITS):
-        apart, seen = held_out(some.size, seed, never=np.searchsorted(some, needed))
-        if apart.size > 0:
-            yield some[seen], some[apart]
+        tested, seen = held_out(some.size, seed, never=np.searchsorted(some, needed))
+        if tested.size > 0:
+            yield some[seen], some[tested]
 
 
 def _errors_of_neighbors(
-    rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, apart: np.ndarray, options: ChoiceOptions
+    rows: Rows, labels: np.ndarray, lengths: np.ndarray, seen: np.ndarray, tested: np.ndarray, options: ChoiceOptions
 ) -> dict[Choice, int]:
     """Return the number of errors on held-out examples for each metric and number of neighbors."""
-    learned, asked, errors = rows.take(seen), rows.take(apart), {}
+    learned, asked, errors = rows.take(seen), rows.take(tested), {}
     method = "neighbors" if options.method == AUTO else options.method
     numbers = _NEIGHBORS_TRIED if isinstance(options.n_neighbors, str) else (options.n_neighbors,)
     metrics: tuple[str, ...] = (options.metric,)
@@ -142,11 +142,11 @@ def _errors_of_neighbors(
         metrics = "euclidean", "seuclidean"  # the head has standardised features, too
     for metric in metrics:
         search = NeighborSearch(learned, lengths[seen], metric)
-        found, distances = search.compared(asked, lengths[apart], max(numbers))
+        found, distances = search.compared(asked, lengths[tested], max(numbers))
         for k in numbers:
             first = found[:, :k]
             weights = weights_of_votes(options.weights, 1.0 - distances[:, :k], asked, learned, first)
             voters = np.where(first == NONE, NONE, labels[seen][first])
             best = count_votes(voters, weights, int(labels.max()) + 1).argmax(axis=1)
-            errors[Choice(method, metric, k)] = int(np.count_nonzero(best != labels[apart]))
+            errors[Choice(method, metric, k)] = int(np.count_nonzero(best != labels[tested]))
     return errors

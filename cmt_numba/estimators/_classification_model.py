@@ -463,8 +463,8 @@ class ClassificationModel(files.WithFields):
             if self._choose_loss(options) or was_logistic:
                 self._learn_all(options)
 
-        def predict(seen: np.ndarray, apart: np.ndarray) -> np.ndarray:
-            return self.trained_on(seen, options).answers_for(apart, options)
+        def predict(seen: np.ndarray, tested: np.ndarray) -> np.ndarray:
+            return self.trained_on(seen, options).answers_for(tested, options)
 
         self.choice = choose(index.examples, index.example_lengths, index.n_labels, options, predict)
 
@@ -485,11 +485,11 @@ class ClassificationModel(files.WithFields):
             return
 
         def errors_if(is_used: bool) -> dict[bool, int]:
-            def errors_of(seen: np.ndarray, apart: np.ndarray) -> dict[bool, int]:
-                wanted = labels[used[apart]]
+            def errors_of(seen: np.ndarray, tested: np.ndarray) -> dict[bool, int]:
+                wanted = labels[used[tested]]
                 if index.scores_all:
                     wanted = np.searchsorted(np.unique(labels[used[seen]]), wanted)
-                answers = self.trained_on(used[seen], options).answers_for(used[apart], options)
+                answers = self.trained_on(used[seen], options).answers_for(used[tested], options)
                 return {is_used: int(np.count_nonzero(answers != wanted))}
 
             setattr(index, name, before._replace(is_used=is_used))
@@ -520,12 +520,12 @@ class ClassificationModel(files.WithFields):
 
         found: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {True: [], False: []}
 
-        def note_scores(seen: np.ndarray, apart: np.ndarray) -> dict[Any, int]:
-            wanted = np.searchsorted(np.unique(labels[used[seen]]), labels[used[apart]])
+        def note_scores(seen: np.ndarray, tested: np.ndarray) -> dict[Any, int]:
+            wanted = np.searchsorted(np.unique(labels[used[seen]]), labels[used[tested]])
             for one in (scales, logistic):
                 index.scales = one
                 learner = self.trained_on(used[seen], options)
-                rows, _ = learner.index.prepared_examples(used[apart])
+                rows, _ = learner.index.prepared_examples(used[tested])
                 found[one is logistic].append(learner.margins_for(rows, wanted, options))
             return {}
 
@@ -720,8 +720,8 @@ class ClassificationModel(files.WithFields):
         if labels.size >= _WORTH_A_WORD:
             logger.warning("learning probabilities from %d examples; see CMTClassifier.calibrate", labels.size)
 
-        def margins_of(seen: np.ndarray, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return self.trained_on(seen, options).margins_for(*self.index.prepared_examples(apart), options)
+        def margins_of(seen: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return self.trained_on(seen, options).margins_for(*self.index.prepared_examples(tested), options)
 
         return learned_logits(labels, margins_of)
 

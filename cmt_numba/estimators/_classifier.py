@@ -587,8 +587,8 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         ('cat', [0, 1], 0, 'dog')
         """
         X = self._checked_matrix(X)
-        most = checks.check_integer("n_examples", n_examples, 0), checks.check_integer("n_features", n_features, 0)
-        return explanations(self._model, X, self, getattr(self, "feature_names_in_", None), *most)
+        limits = checks.check_integer("n_examples", n_examples, 0), checks.check_integer("n_features", n_features, 0)
+        return explanations(self._model, X, self, getattr(self, "feature_names_in_", None), *limits)
 
     @queries_model
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:

@@ -79,9 +79,9 @@ def explanations(
     x = as_matrix(x if model.index.is_logistic else rescaled(x))
     given = _contributions(weights_of_labels(model.index.head, label), x)
     to_second = model.label_of_class[np.where(has_second, second, best)]
-    apart = given - _contributions(weights_of_labels(model.index.head, to_second), x)
+    differences = given - _contributions(weights_of_labels(model.index.head, to_second), x)
     if model.index.is_standardized:  # the last contribution is the intercept
-        given, apart = given[:, :-1], apart[:, :-1]
+        given, differences = given[:, :-1], differences[:, :-1]
     rows = as_matrix(rescaled(check_rows(X, sparse=model.index.is_sparse)))
     nearest = _nearest_of_labels(model, label, rows, n_examples)
     return [
@@ -94,7 +94,7 @@ def explanations(
             _named(model.classes, second[i]) if has_second[i] else None,
             float(proba[i, second[i]]) if has_second[i] else 0.0,
             float(lead[i]) if has_second[i] else 0.0,
-            _largest(apart, i, names, n_features),
+            _largest(differences, i, names, n_features),
         )
         for i in every.tolist()
     ]

@@ -62,8 +62,8 @@ class FeatureScales(NamedTuple):
         bounds = ((-_LARGEST, _LARGEST), (0.0, max_squares), (-_LARGEST, _LARGEST), (0.0, _LARGEST_INVERSE))
         parts = (self.means, self.squares, self.center, self.inverse)
         return all(
-            part.size == n_features and bool(np.all((part >= least) & (part <= most)))
-            for part, (least, most) in zip(parts, bounds, strict=True)
+            part.size == n_features and bool(np.all((part >= lowest) & (part <= highest)))
+            for part, (lowest, highest) in zip(parts, bounds, strict=True)
         )
 
     def inverse_measured(self) -> np.ndarray:
@@ -126,9 +126,9 @@ def add_rows(scales: FeatureScales, rows: Rows, lengths: np.ndarray, weights: Fa
         n, n_new = n_rows, float(shares.sum())
         n_rows += n_new
         of_new = shares @ X / n_new
-        apart = of_new - means
-        squares = squares + shares @ (X - of_new) ** 2 + apart**2 * (n * n_new / n_rows)
-        means = means + apart * (n_new / n_rows)
+        shift = of_new - means
+        squares = squares + shares @ (X - of_new) ** 2 + shift**2 * (n * n_new / n_rows)
+        means = means + shift * (n_new / n_rows)
     more = scales._replace(n_rows=n_rows, means=means, squares=squares)
     return more.refreshed() if n_rows >= _GROWTH * scales.n_used else more
 

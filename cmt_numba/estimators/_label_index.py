@@ -315,8 +315,8 @@ class LabelIndex(files.WithFields):
 
     def is_untrained(self) -> bool:
         """Return whether scorers stay untrained, because very many labels have only one example each."""
-        most = MAX_TRAINED_ALONE if self.is_sparse else MAX_TRAINED_ALONE_DENSE
-        return bool(self.n_of_label.size > most and self.n_of_label.max() == 1)
+        max_labels = MAX_TRAINED_ALONE if self.is_sparse else MAX_TRAINED_ALONE_DENSE
+        return bool(self.n_of_label.size > max_labels and self.n_of_label.max() == 1)
 
     # Caches for queries, valid until the head learns again
 
@@ -513,8 +513,8 @@ class LabelIndex(files.WithFields):
 
 def threads_for(n_rows: int, options: Any) -> int:
     """Return the number of threads for a batch of ``n_rows`` rows."""
-    most = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    return max(1, min(most, n_rows // _ROWS_WORTH_A_THREAD))
+    n_threads = check_jobs(options.n_jobs) or int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    return max(1, min(n_threads, n_rows // _ROWS_WORTH_A_THREAD))
 
 
 def _queries_of(index: DenseIndex, rows: kernels.Rows) -> np.ndarray:

@@ -21,11 +21,11 @@ def is_preferred(logits: Ranked, margins: Ranked) -> bool:
     The scale of the margins suits these examples, and has to be learned from others. Margins must therefore be clearly
     better, and their scale counts like one more parameter (Akaike, 1974).
     """
-    logistic_loss, least = (
+    logistic_loss, margin_loss = (
         min_loss(np.concatenate([scores for scores, _ in some]), np.concatenate([right for _, right in some]), slope)[1]
         for some, slope in ((logits, 1.0), (margins, None))
     )
-    return _CLEARLY_LESS * logistic_loss <= least + 1.0 / sum(right.size for _, right in margins)
+    return _CLEARLY_LESS * logistic_loss <= margin_loss + 1.0 / sum(right.size for _, right in margins)
 
 
 def fit_logistic(head: Head, rows: Rows, labels: np.ndarray, weights: Factors) -> None:

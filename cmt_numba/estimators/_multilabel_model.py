@@ -328,11 +328,11 @@ class MultilabelModel(files.WithFields):
 
     def measure_threshold(self, labelled: LabelledRows, trained: TrainedPairs | None, options: SetOptions) -> None:
         """Measure the F1 by threshold on held-out rows of a first batch. ``trained`` is the result of :meth:`learn`."""
-        apart, seen = held_out(labelled.rows.n_rows, self.index.seed)
+        tested, seen = held_out(labelled.rows.n_rows, self.index.seed)
         self.f1_sums = np.zeros(THRESHOLDS.size + 1)
-        if self.pair is None and apart.size >= FEWEST_FOR_THRESHOLD and labelled.answers.nnz > 0:
+        if self.pair is None and tested.size >= FEWEST_FOR_THRESHOLD and labelled.answers.nnz > 0:
             learner = self._trained_on(labelled, seen, trained, options)
-            self.f1_sums = learner._f1_sums_of(labelled.taken(apart), options)
+            self.f1_sums = learner._f1_sums_of(labelled.taken(tested), options)
 
     def follow_threshold(self, labelled: LabelledRows, options: SetOptions) -> None:
         """Add the F1 by threshold of rows that the model has not learned yet. The latest rows count most."""

@@ -105,9 +105,9 @@ class NeighborSearch:
         for first, scores in self._blocks(queries):
             span = slice(first, first + scores.shape[0])
             picked, values = top_k(scores, n_picked)
-            apart, rounding = self._squared_distances(queries[span], picked, values)
-            order = np.lexsort((picked, np.round(apart / rounding)), axis=1)[:, :n_found]
-            found = np.take_along_axis(apart, order, axis=1)
+            squared, rounding = self._squared_distances(queries[span], picked, values)
+            order = np.lexsort((picked, np.round(squared / rounding)), axis=1)[:, :n_found]
+            found = np.take_along_axis(squared, order, axis=1)
             if rows.sparse:
                 found = np.where(found < rounding, 0.0, found)  # distances between equal rows are exactly 0
             positions[span, :n_found] = np.take_along_axis(picked, order, axis=1)
@@ -144,16 +144,16 @@ class NeighborSearch:
         if not isinstance(queries, np.ndarray):
             squares = np.asarray(queries.multiply(queries).sum(axis=1), np.float64).reshape(-1, 1)
             products = values if self.metric == "cosine" else values + 0.5 * of_picked
-            apart = np.maximum(squares + of_picked - 2.0 * products, 0.0)
-            return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
+            squared = np.maximum(squares + of_picked - 2.0 * products, 0.0)
+            return squared, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
         squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)[:, None]
-        apart = np.empty(picked.shape)
+        squared = np.empty(picked.shape)
         length = max(1, _VALUES_AT_ONCE // max(1, picked.shape[1] * queries.shape[1]))
         for first in range(0, picked.shape[0], length):
             span = slice(first, first + length)
             gaps = self._keys[picked[span]].astype(np.float64) - queries[span, None, :]
-            apart[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
-        return apart, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
+            squared[span] = np.einsum("ijk,ijk->ij", gaps, gaps)
+        return squared, _ROUNDING * (squares + of_picked.max(axis=1, keepdims=True))
 
 
 def _inverse_deviations(keys: Any) -> np.ndarray:
@@ -224,10 +224,10 @@ def _compared(kind: str, rows: Rows, stored: Rows, of_rows: np.ndarray, slots: n
     return np.concatenate(found)
 
 
-def _kernel(kind: str, apart: np.ndarray) -> np.ndarray:
+def _kernel(kind: str, distances: np.ndarray) -> np.ndarray:
     """Return kernel values of distances, which may be infinite. The bandwidth is the row's median distance."""
-    n_found = np.isfinite(apart).sum(axis=1)
-    middle = np.take_along_axis(np.sort(apart, axis=1), np.maximum(n_found - 1, 0)[:, None] // 2, axis=1)
+    n_found = np.isfinite(distances).sum(axis=1)
+    middle = np.take_along_axis(np.sort(distances, axis=1), np.maximum(n_found - 1, 0)[:, None] // 2, axis=1)
     bandwidth = np.where(np.isfinite(middle) & (middle > 0.0), middle, 1.0)
-    scaled = apart / bandwidth
+    scaled = distances / bandwidth
     return np.exp(-0.5 * scaled**2 if kind == "gaussian" else -scaled)

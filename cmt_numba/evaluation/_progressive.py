@@ -16,24 +16,24 @@ _RATIO_OF_POINTS = 1.15  # ratio of the numbers of examples at successive points
 _BATCHES_OF_COMPILING = 2  # batches that may compile kernels; predictions start with the second batch
 
 
-def next_batch_size(n_seen: int, *, share: float = 0.01, most: int = 1000) -> int:
-    """Return the size of the next batch after ``n_seen`` examples: ``share * n_seen``, between 1 and ``most``."""
-    return max(1, min(most, int(share * n_seen)))
+def next_batch_size(n_seen: int, *, share: float = 0.01, max_rows: int = 1000) -> int:
+    """Return the size of the next batch after ``n_seen`` examples: ``share * n_seen``, between 1 and ``max_rows``."""
+    return max(1, min(max_rows, int(share * n_seen)))
 
 
-def growing_batches(X: Any, y: Any, *, share: float = 0.01, most: int = 1000) -> Iterator[tuple[Any, Any]]:
-    """Yield batches of up to ``most`` examples, each a small ``share`` of the examples before it."""
-    share, most = check_real("share", share, 0.0, 1.0), check_integer("most", most, 1)
+def growing_batches(X: Any, y: Any, *, share: float = 0.01, max_rows: int = 1000) -> Iterator[tuple[Any, Any]]:
+    """Yield batches of up to ``max_rows`` examples, each a small ``share`` of the examples before it."""
+    share, max_rows = check_real("share", share, 0.0, 1.0), check_integer("max_rows", max_rows, 1)
     n = n_rows_of(X)
     check_entries("y", n_rows_of(y), n)
     X, y = (part.tocsr() if scipy.sparse.issparse(part) else part for part in (X, y))
-    return _batches(X, y, n, share, most)
+    return _batches(X, y, n, share, max_rows)
 
 
-def _batches(X: Any, y: Any, n: int, share: float, most: int) -> Iterator[tuple[Any, Any]]:
+def _batches(X: Any, y: Any, n: int, share: float, max_rows: int) -> Iterator[tuple[Any, Any]]:
     first = 0
     while first < n:
-        stop = min(n, first + next_batch_size(first, share=share, most=most))
+        stop = min(n, first + next_batch_size(first, share=share, max_rows=max_rows))
         yield slice_rows(X, first, stop), slice_rows(y, first, stop)
         first = stop
 

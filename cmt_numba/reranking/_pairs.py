@@ -189,7 +189,9 @@ def new_tools(
     return Tools(vectorizer, distance)
 
 
-def features_of(pairs: DocumentPairs, features: Sequence[Any], tools: Tools, *, compare: bool) -> tuple[Any, list[str]]:
+def pair_features(
+    pairs: DocumentPairs, features: Sequence[Any], tools: Tools, *, compare: bool
+) -> tuple[Any, list[str]]:
     """Return the features of pairs as float32, in CSR format if a feature is sparse, and the names of columns."""
     blocks: list[Any] = []
     names: list[str] = []

@@ -164,7 +164,7 @@ class Reranker(BaseEstimator):
             tools = self._tools
         else:
             tools = pairing.new_tools(self.features, self.vectorizer, self.distance, pairs.documents)
-        X, names = pairing.features_of(pairs, self.features, tools, compare=self.compare)
+        X, names = pairing.pair_features(pairs, self.features, tools, compare=self.compare)
         if before is not None and names != self.feature_names_:
             raise ValueError("features must be the same as in the log: call fit to start a new log")
         log = models.RewardLog.of(X, pairs.of_query, known[pairs.of_query, pairs.rank], weights)
@@ -277,7 +277,7 @@ class Reranker(BaseEstimator):
     def _features(self, pairs: pairing.DocumentPairs) -> Any:
         if pairs.rank.size == 0:
             return np.zeros((0, len(self.feature_names_)), np.float32)
-        X, names = pairing.features_of(pairs, self.features, self._tools, compare=self.compare)
+        X, names = pairing.pair_features(pairs, self.features, self._tools, compare=self.compare)
         if names != self.feature_names_:
             raise ValueError("features must be the same as in fit: call fit again")
         return X

@@ -157,7 +157,7 @@ def closed(costs: np.ndarray, opened: bool = False) -> np.ndarray:
 # Features of symbols
 
 
-def features_of(symbols: tuple[Hashable, ...]) -> np.ndarray:
+def symbol_features(symbols: tuple[Hashable, ...]) -> np.ndarray:
     """Return the features of each symbol and, in the last row, the smaller ones of the gap: float32."""
     try:
         rows = np.array([symbol if isinstance(symbol, tuple) else (symbol,) for symbol in symbols])

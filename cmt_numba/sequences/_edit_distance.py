@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from .. import _validation as checks
 from .. import persistence as files
 from ._alignments import count_edits
-from ._costs import COSTS, QUERIED, STORED, Costs, Learner, checked_costs, closed, features_of, learn
+from ._costs import COSTS, QUERIED, STORED, Costs, Learner, checked_costs, closed, learn, symbol_features
 from ._encoding import Alphabet, AlphabetField, Sequences, Symbols, as_list, check_sequences
 from ._search import all_distances, blocks_of, nothing_found, search
 from ._spaces import Space, distances_between
@@ -146,7 +146,7 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         if meant.min() < 0 or meant.max() >= len(target_list):
             wrong = meant[(meant < 0) | (meant >= len(target_list))][0]
             raise ValueError(f"answers must be positions in targets, from 0 to {len(target_list) - 1}, got {wrong}")
-        features = features_of(alphabet.symbols) if self.featured else None
+        features = symbol_features(alphabet.symbols) if self.featured else None
         costs = self._first_costs(len(alphabet.symbols))
         prior = _PRIOR_OF_GROUPS if self.featured else _PRIOR
         learner = Learner(costs, bool(self.symmetric), self.learning_rate, prior, features)

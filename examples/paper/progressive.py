@@ -43,7 +43,7 @@ def validate(data: LabelledSet, share: float = 0.05) -> dict[str, ProgressiveRes
     for name, learner in learners().items():
         classes = np.unique(data.y) if isinstance(learner, SGDClassifier) else None
         results[name] = progressive_validation(
-            learner, growing_batches(data.X, data.y, share=share, most=5000), classes=classes
+            learner, growing_batches(data.X, data.y, share=share, max_rows=5000), classes=classes
         )
     return results
 

@@ -74,7 +74,7 @@ def objects(n: int, n_classes: int = 8, seed: int = 0) -> tuple[np.ndarray, np.n
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.coo_array, pd.DataFrame, list])
 def test_batches_are_a_small_share_of_what_came_before(form: Any):
     X, y = np.arange(1000.0).reshape(500, 2), np.arange(500)
-    batches = list(growing_batches(form(X), y, share=0.1, most=20))
+    batches = list(growing_batches(form(X), y, share=0.1, max_rows=20))
     sizes = [len(part) for _, part in batches]
     seen = np.cumsum([0, *sizes[:-1]])
     np.testing.assert_array_equal(sizes[:-1], np.clip(0.1 * seen, 1, 20).astype(int)[:-1])
@@ -88,8 +88,8 @@ def test_batches_of_wrong_arguments():
         growing_batches(np.ones((3, 1)), [1, 2])
     with pytest.raises(ValueError, match="share must be between"):
         growing_batches(np.ones((3, 1)), [1, 2, 3], share=2.0)
-    with pytest.raises(ValueError, match="most must be between"):
-        growing_batches(np.ones((3, 1)), [1, 2, 3], most=0)
+    with pytest.raises(ValueError, match="max_rows must be between"):
+        growing_batches(np.ones((3, 1)), [1, 2, 3], max_rows=0)
 
 
 # Progressive validation

@@ -297,7 +297,7 @@ def test_trees_with_a_tolerance(metric: str, rng: np.random.Generator):
 
 def test_similar_symbols_are_learned_together():
     symbols = [(first, second) for first in range(4) for second in range(3)]
-    features = sequences_costs.features_of(tuple(symbols))
+    features = sequences_costs.symbol_features(tuple(symbols))
     assert (features[-1] < features[:-1].min(axis=0)).all()
     gradient = np.zeros((13, 13))
     gradient[0, 3], gradient[3, 6] = 2.0, 3.0  # the first numbers differ by one, the second ones are the same

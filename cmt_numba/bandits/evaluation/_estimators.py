@@ -94,8 +94,8 @@ class Estimate:
         low, high = sorted(judge._unclipped(method, confidence, n_resamples, random_state))
         if judge is not self:
             low, high = min(low, self.value), max(high, self.value)
-        least, most = (-np.inf, np.inf) if self.reward_range is None else self.reward_range
-        return float(np.clip(low, least, most)), float(np.clip(high, least, most))
+        lowest, highest = (-np.inf, np.inf) if self.reward_range is None else self.reward_range
+        return float(np.clip(low, lowest, highest)), float(np.clip(high, lowest, highest))
 
     def has_interval(self, method: str) -> bool:
         """Return whether the estimator supports a method of :meth:`interval`."""
@@ -171,9 +171,9 @@ def importance_weights(propensities: Any, target: Any, tau: float = 0.0) -> np.n
     propensities = np.maximum(propensities, tau)
     row = int(np.argmin(propensities))
     if propensities[row] < _LEAST:
-        least = f"{_LEAST:g}" if propensities[row] > 0.0 else "0"
+        bound = f"{_LEAST:g}" if propensities[row] > 0.0 else "0"
         raise ValueError(
-            f"propensities must be above {least}, got {propensities[row]:g} in row {row}: set tau to a value above 0"
+            f"propensities must be above {bound}, got {propensities[row]:g} in row {row}: set tau to a value above 0"
         )
     return target / propensities
 
@@ -268,8 +268,8 @@ def doubly_robust(
         The policy's expected reward in each row according to the model.
     """
     rewards, weights, errors, base = _corrections(rewards, propensities, target, expected, expected_of_target, tau)
-    most = _largest_weight(propensities, tau)
-    return _corrected("doubly robust", rewards, weights, errors, base, most, reward_range)
+    max_weight = _largest_weight(propensities, tau)
+    return _corrected("doubly robust", rewards, weights, errors, base, max_weight, reward_range)
 
 
 def self_normalized_doubly_robust(
@@ -322,8 +322,8 @@ def switch(
     if threshold is None:
         threshold = tuned_threshold(weights, errors, base)
     kept = np.where(weights <= threshold, weights, 0.0)
-    most, max_kept = _largest_weight(propensities, _LEAST), min(threshold, float(weights.max()))
-    robust = _corrected("doubly robust", rewards, weights, errors, base, most, reward_range)
+    max_weight, max_kept = _largest_weight(propensities, _LEAST), min(threshold, float(weights.max()))
+    robust = _corrected("doubly robust", rewards, weights, errors, base, max_weight, reward_range)
     switched = _corrected("switch", rewards, kept, errors, base, max_kept, reward_range)
     return replace(switched, _corrected=robust)
 
@@ -418,9 +418,9 @@ def bernstein_below(values: np.ndarray, error: float) -> float:
     Values are clipped at the cube root of their number. Clipping lowers the mean, so the bound remains valid.
     """
     n, log = values.size, math.log(2.0 / error)
-    most = n ** (1.0 / 3.0)
-    clipped = np.minimum(values, most)
-    half = math.sqrt(2.0 * float(clipped.var(ddof=1)) * log / n) + 7.0 * most * log / (3.0 * (n - 1))
+    limit = n ** (1.0 / 3.0)
+    clipped = np.minimum(values, limit)
+    half = math.sqrt(2.0 * float(clipped.var(ddof=1)) * log / n) + 7.0 * limit * log / (3.0 * (n - 1))
     return max(float(clipped.mean()) - float(half), 0.0)
 
 
