@@ -144,7 +144,7 @@ APART: dict[str, tuple[str, ...]] = {
     # Parts of a sparse bandit that are those of a dense one, whose file is much smaller.
     "sparse bandit": (
         *("ids", "model.", "state.", "feedback.t", "feedback.figures", "feedback.weights", "options", "n_rewards"),
-        *("turn", "by_context.", "pending.most", "pending.next_id"),
+        *("turn", "by_context.", "pending.max_decisions", "pending.next_id"),
     ),
     # Forge only what an encoder adds: loading a CMTClassifier for every forgery is slow.
     "text classifier with an encoder": ("dense.", "sums.", "vectors.", "stored.t", "stored.i", "model"),
