@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import scipy.sparse
 
 from .._kernels import require
 from .splitting import split_words
-from .terms import N_WORDS, hash_term, hashes_of
+from .terms import N_WORDS, hash_term, hashes_of, hashes_of_texts
 from .tokenizers import Tokenizer, words_by
+
+_TEXTS_AT_ONCE = 256
 
 
 def _hashes_of(text: str, tokenizer: Tokenizer | None) -> list[int]:
@@ -32,15 +35,21 @@ def hash_whole_words(words: list[str], tokenizer: Tokenizer | None = None) -> Co
 
 def count_words(texts: Sequence[str | None], tokenizer: Tokenizer | None = None) -> Any:
     """Return the words of texts, with their numbers: a canonical CSR array of float32. None has no words."""
-    words: list[int] = []
-    offsets = np.zeros(len(texts) + 1, np.int32)
-    for i, text in enumerate(texts):
-        if text is not None:
-            words += _hashes_of(text, tokenizer)
-        offsets[i + 1] = len(words)
-    counted = rows_of_hashes(offsets, np.array(words, np.int32), np.ones(len(words), np.float32))
-    counted.sum_duplicates()
-    return counted
+    numbers = [np.empty(0, np.int64)]  # those of texts, followed by the hashes of their words
+    for first in range(0, len(texts), _TEXTS_AT_ONCE):
+        some = texts[first : first + _TEXTS_AT_ONCE]
+        if tokenizer is None:
+            row, words = hashes_of_texts([[] if text is None else split_words(text) for text in some])
+        else:
+            hashes = [[] if text is None else _hashes_of(text, tokenizer) for text in some]
+            row = np.repeat(np.arange(len(some)), list(map(len, hashes)))
+            words = np.array(list(chain.from_iterable(hashes)), np.int64)
+        numbers.append((row + first) << 32 | words)
+    ordered = np.sort(np.concatenate(numbers))
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    cells, counts = ordered[starts], np.diff(starts, append=ordered.size)
+    offsets = cells.searchsorted(np.arange(len(texts) + 1) << 32).astype(np.int32)
+    return rows_of_hashes(offsets, cells.astype(np.uint32).astype(np.int32), counts.astype(np.float32))
 
 
 def rows_of_hashes(offsets: np.ndarray, words: np.ndarray, counts: np.ndarray) -> Any:

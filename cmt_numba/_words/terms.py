@@ -123,17 +123,48 @@ def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
 
 def hashes_of(words: list[str]) -> list[int]:
     """Return the hash of each term of the words of a text."""
+    hashes, runs = _hashes_and_runs(words)
+    return hashes + _hashes_of_runs(runs, [0] * len(runs))[1].tolist() if runs else hashes
+
+
+def hashes_of_texts(texts: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the text and the hash of each term of the words of texts, arrays of int64."""
+    hashes: list[int] = []
+    runs: list[str] = []
+    n_of_text, texts_of_runs = [], list[int]()
+    for text, words in enumerate(texts):
+        own, own_runs = _hashes_and_runs(words)
+        hashes += own
+        runs += own_runs
+        n_of_text.append(len(own))
+        texts_of_runs += [text] * len(own_runs)
+    rows, found = np.repeat(np.arange(len(texts)), n_of_text), np.array(hashes, np.int64)
+    if not runs:
+        return rows, found
+    rows_of_runs, found_in_runs = _hashes_of_runs(runs, texts_of_runs)
+    return np.concatenate([rows, rows_of_runs]), np.concatenate([found, found_in_runs])
+
+
+def _hashes_and_runs(words: list[str]) -> tuple[list[int], list[str]]:
+    """Return the hashes of the terms of words, without those of runs in scripts without spaces, and these runs."""
     found = list(map(_HASHES.get, words))
     if None not in found:
-        return list(chain.from_iterable(found))  # type: ignore[arg-type]
-    unknown = [word for word, known in zip(words, found, strict=True) if known is None]
-    runs = list(filter(is_alone, unknown))
-    others = [word for word in words if word in _HASHES or not is_alone(word)] if runs else words
-    return list(chain.from_iterable(map(_HASHES.__getitem__, others))) + (_hashes_of_runs(runs) if runs else [])
+        return list(chain.from_iterable(found)), []  # type: ignore[arg-type]
+    hashes: list[int] = []
+    runs = []
+    for word, known in zip(words, found, strict=True):
+        if known is None and is_alone(word):
+            runs.append(word)
+        else:
+            hashes += known or _HASHES[word]
+    return hashes, runs
 
 
-def _hashes_of_runs(runs: list[str]) -> list[int]:
-    """Return the hashes of :func:`_terms_of_run`, computed together: those of strings would take most of the time."""
+def _hashes_of_runs(runs: list[str], texts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the text and the hash of each of the terms of :func:`_terms_of_run`, computed together.
+
+    Hashes of strings would take most of the time.
+    """
     codes = np.frombuffer(" ".join(runs).encode("utf-32-le"), np.uint32).astype(np.uint64)
     in_alphabet = np.zeros(codes.size, np.bool_)
     for first, last in LETTERS_ALONE:
@@ -146,4 +177,7 @@ def _hashes_of_runs(runs: list[str]) -> list[int]:
     pairs = codes[:-1] * _FACTOR + codes[1:]
     triples = pairs[:-1] * _FACTOR + codes[2:]
     hashes = np.concatenate([codes[is_single], pairs[are_pairs], triples[are_triples]]) * _FACTOR
-    return ((hashes >> np.uint64(32)) % np.uint64(N_WORDS)).tolist()  # type: ignore[no-any-return]
+    text_of_code = np.repeat(texts, [len(run) + 1 for run in runs])
+    kinds = [is_single, are_pairs, are_triples]
+    rows = np.concatenate([text_of_code[: kind.size][kind] for kind in kinds])
+    return rows, ((hashes >> np.uint64(32)) % np.uint64(N_WORDS)).astype(np.int64)
