@@ -52,6 +52,22 @@ class TextExplanation(NamedTuple):
         return f"{self.label} ({self.probability:.0%}), not {self.runner_up}: {words}"
 
 
+class _Lesson(NamedTuple):
+    """The arguments of a change that learns texts, as in the journal."""
+
+    texts: np.ndarray  # object
+    labels: np.ndarray  # the class of each text
+    ids: np.ndarray | None  # object
+    vectors: np.ndarray | None  # of the encoder
+    seed: int
+    weights: np.ndarray  # float32
+    tokenizer: str | None  # its name
+
+    @property
+    def no_labels(self) -> np.ndarray:
+        return np.zeros(self.labels.size, np.int64)
+
+
 class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     """Text classifier that can learn additional texts and classes at any time.
 
@@ -151,8 +167,8 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         seed = int(checks.check_seed(self.random_state).generate_state(1)[0])
         weights, encoder = _check_weights(sample_weight, len(listed)), self._known_encoder(replaces=change == self._fit)
         vectors = None if encoder is None else encoder.encode(listed)
-        arguments = {"texts": _objects(listed), "labels": labels, "ids": ids, "vectors": vectors, "seed": seed}
-        self._change(change, arguments | {"weights": weights, "tokenizer": name_of_tokenizer(self.tokenizer)})
+        tokenizer = name_of_tokenizer(self.tokenizer)
+        self._change(change, _Lesson(_objects(listed), labels, ids, vectors, seed, weights, tokenizer)._asdict())
         self.__dict__["_encoder"] = encoder
         return self
 
@@ -176,50 +192,34 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
     def _swap_in(self, model: TextModel) -> None:
         self._lock.step(partial(setattr, self, "_model", model))
 
-    def _fit(
-        self,
-        texts: Any,
-        labels: np.ndarray,
-        ids: Any,
-        vectors: np.ndarray | None,
-        seed: int,
-        weights: np.ndarray,
-        tokenizer: str | None,
-    ) -> None:
-        check_same_tokenizer(self.tokenizer, tokenizer)
-        stored, listed = StoredTexts(tokenizer), texts.tolist()
-        new = stored.new(listed, ids, weights, self._hashed(map(self._folded, listed)), vectors)
-        stored.append(new, np.zeros(labels.size, np.int64))
+    def _fit(self, **arguments: Any) -> None:
+        lesson = _Lesson(**arguments)
+        check_same_tokenizer(self.tokenizer, lesson.tokenizer)
+        stored, listed = StoredTexts(lesson.tokenizer), lesson.texts.tolist()
+        hashed = self._hashed(map(self._folded, listed))
+        stored.append(stored.new(listed, lesson.ids, lesson.weights, hashed, lesson.vectors), lesson.no_labels)
         stored.first_live = stored.next_slot
-        generator = np.random.Generator(np.random.PCG64(seed))
-        self._swap_in(TextModel.learned(stored, labels, generator))
+        generator = np.random.Generator(np.random.PCG64(lesson.seed))
+        self._swap_in(TextModel.learned(stored, lesson.labels, generator))
 
-    def _partial_fit(
-        self,
-        texts: Any,
-        labels: np.ndarray,
-        ids: Any,
-        vectors: np.ndarray | None,
-        seed: int,
-        weights: np.ndarray,
-        tokenizer: str | None,
-    ) -> None:
-        model = self._model
+    def _partial_fit(self, **arguments: Any) -> None:
+        lesson, model = _Lesson(**arguments), self._model
         if model is None:
-            self._fit(texts, labels, ids, vectors, seed, weights, tokenizer)
+            self._fit(**arguments)
             return
+        vectors = lesson.vectors
         if (vectors is None) != (model.dense is None):
             raise ValueError("encoder must be given for all texts or for none")
         known = model.stored.encoded
         if vectors is not None and known is not None and vectors.shape[1] != known.shape[1]:
             raise ValueError(f"encoder must return {known.shape[1]} numbers per text as before, got {vectors.shape[1]}")
-        names, labels = in_one_type("y", model.names, labels)
-        listed = texts.tolist()
-        new = model.stored.new(listed, ids, weights, self._features_of(listed), vectors)
+        names, labels = in_one_type("y", model.names, lesson.labels)
+        listed = lesson.texts.tolist()
+        new = model.stored.new(listed, lesson.ids, lesson.weights, self._features_of(listed), vectors)
         if model.has_grown(labels.size):
             stored = model.stored.only()
             y = np.concatenate([names[stored.labels], labels])
-            stored.append(new, np.zeros(labels.size, np.int64))
+            stored.append(new, lesson.no_labels)
             self._swap_in(TextModel.learned(stored, y, copy.deepcopy(model.generator)))
         elif labels.size > _MOST_IN_A_STEP or model.is_due(labels.size):
             made = model.copied()
