@@ -53,7 +53,7 @@ def facts() -> list[tuple[str, str, str, str]]:
             f"[intents]({pages}/texts.md), 5 examples each: error",
             shots[0],
             f"logistic regression {shots[1]}, `LinearSVC` {shots[2]}",
-            "on some sets with many examples, by 0.02",
+            "on some sets with many examples, by 0.01",
         ),
         (
             "30 more intents without a new fit: found",
