@@ -80,6 +80,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "are_stored": lambda store, keys: access.ids_of(store, keys) >= 0,
     "query": lambda store, X, words, k, *options: access.query(store, X, words, _limited(k, store), *options),
     "statistics": access.statistics_of,
+    "near_words": access.near_words,
     "explain": lambda store, X, k: store.explain(X, _limited(k, store)),
     "learned": MemoryStore.learned,
     "get": lambda store, keys: store.get(keys),

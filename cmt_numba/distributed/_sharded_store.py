@@ -172,13 +172,14 @@ class ShardedStore(Closeable):
         target_recall: float | None = None,
         texts: Any = None,
         min_score: float | None = None,
+        fuzzy: bool = False,
     ) -> ShardedResults:
         """Return the best memories for each row; see :meth:`cmt_numba.MemoryStore.query`.
 
         If ``where`` is a function, it is sent to the shards, so ``pickle`` or Ray must be able to pickle it. The
         attribute ``missing_shards`` of the results names the shards that did not answer in time.
         """
-        X, words = self._check_queries(X, texts)
+        X, words = self._check_queries(X, texts, fuzzy=fuzzy)
         k = checks.check_wanted("k", k, len(self) if isinstance(k, int | np.integer) and k > checks.MOST_WANTED else 0)
         if target_recall is not None:
             checks.check_real("target_recall", target_recall, 0.0, 1.0, above=True)
@@ -203,9 +204,9 @@ class ShardedStore(Closeable):
         blocks += [self._merge(asked, k) for asked in under_way]
         return stack_results(blocks)
 
-    def _check_queries(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
+    def _check_queries(self, X: Any, texts: Any, *, fuzzy: bool = False) -> tuple[Any, list[Counter[int]] | None]:
         """Return the vectors and the words of queries, None if they have none."""
-        X, words = stores.read_queries(X, texts, self._encoder)
+        X, words = stores.read_queries(X, texts, self._encoder, find_near=self._near_words if fuzzy else None)
         X = None if X is None else self._check_vectors(X)
         if X is not None and words is not None:
             checks.check_entries("texts", len(words), X.shape[0])
@@ -214,10 +215,18 @@ class ShardedStore(Closeable):
     def _statistics(self, words: list[Counter[int]]) -> stores.WordStatistics:
         """Return the statistics of the texts in all shards, for the words of queries."""
         distinct = list(set[int]().union(*words))
-        question = Question("statistics", lambda topology: dict.fromkeys(topology.names, (distinct,)))
+        nothing = stores.WordStatistics(0, 0.0, dict.fromkeys(distinct, 0))
+        return reduce(or_, self._ask_all("statistics", distinct), nothing)
+
+    def _near_words(self, words: list[str]) -> list[stores.NearWords]:
+        """Return the words of the texts in each shard that are near to each word that none of its texts has."""
+        return self._ask_all("near_words", words)
+
+    def _ask_all(self, name: str, words: list[Any]) -> list[Any]:
+        """Return what each shard answers about words."""
+        question = Question(name, lambda topology: dict.fromkeys(topology.names, (words,)))
         _, answers = self._client.gather(self._client.send(question))
-        parts = [reply.value for reply in answers.all_values().values()]
-        return reduce(or_, parts, stores.WordStatistics(0, 0.0, dict.fromkeys(distinct, 0)))
+        return [reply.value for reply in answers.all_values().values()]
 
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the recall of queries, averaged over the shards; see :meth:`cmt_numba.MemoryStore.recall`."""

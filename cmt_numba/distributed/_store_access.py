@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .._kernels import NONE
-from ..store import Items, Key, MemoryStore, Results, WordStatistics, check_listing
+from ..store import Items, Key, MemoryStore, NearWords, Results, WordStatistics, check_listing
 from ._results import ListedItems, Place
 from ._topology import Schema
 
@@ -116,6 +116,12 @@ def statistics_of(store: MemoryStore, words: list[int]) -> WordStatistics:
     """Return the statistics of the texts of a store for some words."""
     contents = store._contents
     return contents.lock.read(lambda: contents.state.texts.statistics.of(words))
+
+
+def near_words(store: MemoryStore, words: list[str]) -> NearWords:
+    """Return the words of the texts of a store that are near to each word that no text has."""
+    contents = store._contents
+    return contents.shared(lambda: contents.near_words(words))
 
 
 def query(store: MemoryStore, X: Any, words: list[Counter[int]] | None, k: int, *options: Any) -> Results:

@@ -61,6 +61,7 @@ from ._encoding import encode_stored, read_queries, refuse_texts
 from ._filters import PreparedFilter, check_filter
 from ._memory_store import MemoryStore
 from ._results import Item, Items, Result, Results
+from ._spelling import NearWords
 from ._where import check_listing, condition_of, field_path
 
 __all__ = ["DuplicateKeyError", "MemoryStore"]

@@ -24,7 +24,7 @@ from . import _checks as checks
 from ._hybrid_search import find_competitors, first_results, learn_weights, mark_passed, parts_of_results
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
-from ._spelling import Spelling
+from ._spelling import NearWords, Spelling
 from ._state import StoreOptions, StoreState, check_operation
 from ._word_vectors import rows_of_words
 
@@ -149,12 +149,13 @@ class StoreContents(DurableForm):
         check_same_tokenizer(self._tokenizer, self.state.options.tokenizer)
         return self._tokenizer
 
-    def corrected(self, texts: list[Any]) -> list[Counter[int]]:
-        """Return the words of queries, with misspelt words replaced by those of stored texts."""
-        index, tokenizer = self.state.texts, self.tokenizer
+    def near_words(self, words: list[str]) -> NearWords:
+        """Return the words of stored texts that are near to each word that no text has."""
+        index = self.state.texts
         if index.spelling is None:
             index.spelling = Spelling(index.ids)
-        return [index.spelling.correct(text, index, self.records, tokenizer) for text in texts]
+        near: NearWords = index.spelling.near(words, index, self.records, self.tokenizer)
+        return near
 
     def _put(self, state: StoreState) -> None:
         if self.journal is not None and state is not self.state:

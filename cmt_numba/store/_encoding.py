@@ -1,25 +1,39 @@
 """The vectors and words of queries."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from .._encoder import encode_texts
 from .._words import Tokenizer, hash_words
 from ._checks import check_texts
+from ._spelling import NearWords, correct_words
 
 
 def read_queries(
-    X: Any, texts: Any, encoder: Any, n_features: int | None = None, tokenizer: Tokenizer | None = None
+    X: Any,
+    texts: Any,
+    encoder: Any,
+    n_features: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    find_near: Callable[[list[str]], list[NearWords]] | None = None,
 ) -> tuple[Any, list[Counter[int]] | None]:
-    """Return the vectors and the words of queries, None if they have none. The caller checks the vectors."""
+    """Return the vectors and the words of queries, None if they have none. The caller checks the vectors.
+
+    ``find_near`` finds corrections of misspelt words; see :func:`correct_words`.
+    """
     refuse_texts(X)
     if texts is None:
+        if find_near is not None:
+            raise ValueError("fuzzy=True replaces words of texts: pass texts, or omit fuzzy")
         if X is None:
             raise TypeError("pass vectors X, texts, or both")
         return X, None
     texts = check_texts(texts)
     if X is None and encoder is not None:
         X = encode_stored(encoder, "encode_query", texts, n_features)
+    if find_near is not None:
+        return X, correct_words(texts, tokenizer, find_near)
     return X, [hash_words(text, tokenizer) for text in texts]
 
 

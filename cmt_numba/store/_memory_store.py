@@ -255,17 +255,14 @@ class MemoryStore(Closeable):
             ``s`` the score of BM25 divided by that of a text of mean length with each word of the query once; what a
             memory lacks counts 0.
         """
-        X, words = self._read(X, texts)
-        if fuzzy:
-            if texts is None:
-                raise ValueError("fuzzy=True replaces words of texts: pass texts, or omit fuzzy")
-            checked = checks.check_texts(texts)
-            words = self._contents.shared(lambda: self._contents.corrected(checked))
+        X, words = self._read(X, texts, fuzzy=fuzzy)
         return self._query(X, words, k, where, target_recall, min_score=min_score)
 
-    def _read(self, X: Any, texts: Any) -> tuple[Any, list[Counter[int]] | None]:
-        tokenizer = None if texts is None else self._contents.tokenizer
-        return read_queries(X, texts, self._encoder, self.n_features, tokenizer)
+    def _read(self, X: Any, texts: Any, *, fuzzy: bool = False) -> tuple[Any, list[Counter[int]] | None]:
+        contents = self._contents
+        tokenizer = None if texts is None else contents.tokenizer
+        find_near = (lambda words: [contents.shared(lambda: contents.near_words(words))]) if fuzzy else None
+        return read_queries(X, texts, self._encoder, self.n_features, tokenizer, find_near)
 
     def _query(
         self,
@@ -491,14 +488,14 @@ class MemoryStore(Closeable):
 
         return self._contents.shared(summary)
 
-    def explain(self, X: Any = None, k: int = 10, *, texts: Any = None) -> list[ExplainedResult]:
+    def explain(self, X: Any = None, k: int = 10, *, texts: Any = None, fuzzy: bool = False) -> list[ExplainedResult]:
         """Explain the results of one query by the parts of their scores.
 
         The arguments are those of :meth:`query`. Each result, best first, has its key, its score and the parts of the
         score. With the cosine, their sum is the score, apart from the advantage of a memory with the key of the query.
         The only part is the similarity if the query is not ranked by rewards; see :meth:`learned`.
         """
-        X, words = self._read(X, texts)
+        X, words = self._read(X, texts, fuzzy=fuzzy)
 
         def explain() -> list[ExplainedResult]:
             contents = self._contents

@@ -1,6 +1,8 @@
 """Correction of misspelt words in queries by the words of stored texts."""
 
 from collections import Counter
+from collections.abc import Callable
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -11,6 +13,9 @@ from .._postings import TextIndex
 from .._words import Tokenizer, WordList, hash_term, hash_whole_words, whole_words_of
 
 _AT_ONCE = 10_000  # texts to read
+
+NearWords = dict[str, dict[str, tuple[int, int]]]
+"""The near words of each word that no text has, with the number of edits and the number of texts."""
 
 
 class Spelling:
@@ -23,15 +28,12 @@ class Spelling:
         self.unread = [ids]
         self._words, self._lock = WordList(), Lock()  # queries run concurrently
 
-    def correct(self, text: str, index: TextIndex, records: Any, tokenizer: Tokenizer | None) -> Counter[int]:
-        """Return the hashed words of a query. Words that no text has are replaced by the nearest word of texts.
-
-        Of equally near words, the one in most texts is chosen. Words without a near word remain.
-        """
-        words = whole_words_of(text, tokenizer)
+    def near(self, words: list[str], index: TextIndex, records: Any, tokenizer: Tokenizer | None) -> NearWords:
+        """Return the words of texts that are near to each word that no text has."""
         with self._lock:
             self._read(records, tokenizer)
-            return hash_whole_words([self._nearest(word, index) for word in words], tokenizer)
+            known = zip(words, _frequencies(words, index).tolist(), strict=True)
+            return {word: self._near(word, index) for word, n in known if n == 0}
 
     def _read(self, records: Any, tokenizer: Tokenizer | None) -> None:
         while self.unread:
@@ -41,8 +43,34 @@ class Spelling:
                 uninterrupted(self._words.add, words)
             self.unread.pop()
 
-    def _nearest(self, word: str, index: TextIndex) -> str:
-        if index.frequency(hash_term(word)) > 0:
-            return word
-        near = ((edits, -index.frequency(hash_term(other)), other) for edits, other in self._words.near(word))
-        return min((one for one in near if one[1] < 0), default=(0, 0, word))[2]
+    def _near(self, word: str, index: TextIndex) -> dict[str, tuple[int, int]]:
+        near = self._words.near(word)
+        frequencies = _frequencies([other for _, other in near], index).tolist()
+        return {other: (edits, n) for (edits, other), n in zip(near, frequencies, strict=True) if n > 0}
+
+
+def _frequencies(words: list[str], index: TextIndex) -> np.ndarray:
+    """Return the number of texts with each word."""
+    return np.array([index.frequency(hash_term(word)) for word in words], np.int64)
+
+
+def correct_words(
+    texts: list[Any], tokenizer: Tokenizer | None, find_near: Callable[[list[str]], list[NearWords]]
+) -> list[Counter[int]]:
+    """Return the hashed words of queries. Words that no text has are replaced by the nearest word of texts.
+
+    Of equally near words, the one in most texts is chosen. Words without a near word remain. ``find_near`` returns the
+    result of :meth:`Spelling.near` for each part of the texts.
+    """
+    words = [whole_words_of(text, tokenizer) for text in texts]
+    parts = find_near(list(dict.fromkeys(chain.from_iterable(words))))
+    unknown = set.intersection(*map(set, parts)) if parts else ()
+    nearest = {word: _nearest(word, [part[word] for part in parts]) for word in unknown}
+    return [hash_whole_words([nearest.get(word, word) for word in own], tokenizer) for own in words]
+
+
+def _nearest(word: str, parts: list[dict[str, tuple[int, int]]]) -> str:
+    """Return the nearest of the words in parts of the texts."""
+    edits = {other: n for part in parts for other, (n, _) in part.items()}
+    frequencies = {other: sum(part[other][1] for part in parts if other in part) for other in edits}
+    return min(edits, key=lambda other: (edits[other], -frequencies[other], other), default=word)

@@ -300,7 +300,11 @@ def test_texts_in_shards_are_found_as_in_one_store(tmp_path: Path):
     queries = ["red apple", "E17", "a house", "pear", "?"]
     with ShardedStore(2, tmp_path / "notes", random_state=0) as store:
         add_notes(store)
+        misspelt = ["rde aple", "a hous", "wndow", "unheard"]
         for shards in (2, 3):
+            expected = one.query(texts=misspelt, k=6, fuzzy=True)
+            assert all(expected.keys[:3, 0])
+            assert_same_answers(store.query(texts=misspelt, k=6, fuzzy=True), expected)
             for X, texts, where in ((None, queries, None), (Q, queries, None), (None, queries, {"n": {"lt": 20}})):
                 expected = one.query(X, 6, where, 1.0, texts)
                 found = store.query(X, 6, where, 1.0, texts)
@@ -322,6 +326,7 @@ def test_texts_in_shards_are_found_as_in_one_store(tmp_path: Path):
         for call, words in (
             (lambda: store.add(["x"]), "pass vectors X, texts, or both"),
             (lambda: store.query(k=1), "pass vectors X, texts, or both"),
+            (lambda: store.query(Q, fuzzy=True), "pass texts, or omit fuzzy"),
             (lambda: store.add(["x"], texts=["!"]), "texts must contain words"),
             (lambda: store.query(Q[:1], texts=["a", "b"]), "texts"),
         ):

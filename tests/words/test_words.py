@@ -304,6 +304,8 @@ def test_of_equally_near_words_the_most_frequent_is_chosen():
     store.add(range(4), texts=["form", "from x", "from y", "New York"])
     assert set(store.query(texts="frm", k=3, fuzzy=True).keys[0]) == {1, 2, None}
     assert store.query(texts="New Yrok", k=1, fuzzy=True)[0][0].text == "New York"
+    assert store.explain(texts="Yrok", k=1) == []
+    assert [result.key for result in store.explain(texts="Yrok", k=1, fuzzy=True)] == [3]
 
 
 @pytest.mark.parametrize("text", ["上海", "海", "ก", "กขกข 上海ก上 กขค", "東京都 and 京都, 京都", "👍ก ಕನ್ನಡ"])
