@@ -124,7 +124,7 @@ def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
 def hashes_of(words: list[str]) -> list[int]:
     """Return the hash of each term of the words of a text."""
     hashes, runs = _hashes_and_runs(words)
-    return hashes + _hashes_of_runs(runs, [0] * len(runs))[1].tolist() if runs else hashes
+    return hashes + _hashes_of_runs(runs)[0].tolist() if runs else hashes
 
 
 def hashes_of_texts(texts: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
@@ -141,8 +141,10 @@ def hashes_of_texts(texts: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     rows, found = np.repeat(np.arange(len(texts)), n_of_text), np.array(hashes, np.int64)
     if not runs:
         return rows, found
-    rows_of_runs, found_in_runs = _hashes_of_runs(runs, texts_of_runs)
-    return np.concatenate([rows, rows_of_runs]), np.concatenate([found, found_in_runs])
+    found_in_runs, kinds = _hashes_of_runs(runs)
+    text_of_code = np.repeat(texts_of_runs, [len(run) + 1 for run in runs])
+    rows_of_runs = [text_of_code[: kind.size][kind] for kind in kinds]
+    return np.concatenate([rows, *rows_of_runs]), np.concatenate([found, found_in_runs])
 
 
 def _hashes_and_runs(words: list[str]) -> tuple[list[int], list[str]]:
@@ -160,10 +162,10 @@ def _hashes_and_runs(words: list[str]) -> tuple[list[int], list[str]]:
     return hashes, runs
 
 
-def _hashes_of_runs(runs: list[str], texts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the text and the hash of each of the terms of :func:`_terms_of_run`, computed together.
+def _hashes_of_runs(runs: list[str]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the hashes of :func:`_terms_of_run`, computed together: those of strings would take most of the time.
 
-    Hashes of strings would take most of the time.
+    Also returns masks of the characters at which the single characters, the pairs and the triples begin.
     """
     codes = np.frombuffer(" ".join(runs).encode("utf-32-le"), np.uint32).astype(np.uint64)
     in_alphabet = np.zeros(codes.size, np.bool_)
@@ -177,7 +179,5 @@ def _hashes_of_runs(runs: list[str], texts: list[int]) -> tuple[np.ndarray, np.n
     pairs = codes[:-1] * _FACTOR + codes[1:]
     triples = pairs[:-1] * _FACTOR + codes[2:]
     hashes = np.concatenate([codes[is_single], pairs[are_pairs], triples[are_triples]]) * _FACTOR
-    text_of_code = np.repeat(texts, [len(run) + 1 for run in runs])
-    kinds = [is_single, are_pairs, are_triples]
-    rows = np.concatenate([text_of_code[: kind.size][kind] for kind in kinds])
-    return rows, ((hashes >> np.uint64(32)) % np.uint64(N_WORDS)).astype(np.int64)
+    hashes = ((hashes >> np.uint64(32)) % np.uint64(N_WORDS)).astype(np.int64)
+    return hashes, [is_single, are_pairs, are_triples]
