@@ -433,9 +433,9 @@ class DenseIndex:
         X = np.array([query.x for query in queries])
         slots, n_copies = self._nearest(X, np.full(len(X), NONE), 0.0)
         samples = np.zeros((len(X), N_COLUMNS), np.float32)
-        gaps, distances, *rest = self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
+        gaps, distances, n_groups, _ = self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
         samples[:, : RANKS.size], samples[:, RANKS.size : -3] = gaps, self._per_distance(gaps, distances)
-        samples[:, -2:] = np.column_stack(rest)
+        samples[:, -2], samples[:, -1] = n_groups, np.nan
         recalls = []
         for query, nearest in zip(queries, slots, strict=True):
             k = min(query.k, int(RANKS[-1]))

@@ -93,7 +93,8 @@ class Gaps:
         The latest samples, oldest first. The columns are: for vectors of the ranks in ``RANKS``, the gap at which a
         search reaches the list of the vector, NaN if there are fewer vectors; the same without near copies of the
         sample, per distance of the vector; whether the sample has near copies; the number of groups, nearest first, in
-        which the lists of all these vectors are; and the squared distance of the sample from the nearest center.
+        which the lists of all these vectors are; and the squared distance of the sample from the nearest center, NaN
+        for a query: queries that are farther away than stored vectors usually are keep their wider gaps.
     n_measured : int
         Number of samples measured so far, including replaced ones.
     n_features : int
@@ -138,7 +139,9 @@ class Gaps:
             n_groups = max(
                 math.ceil(np.quantile(self.samples[:, -2], 1.0 - _MISSED_BY_GROUPS * missed, method="higher")), n_groups
             )
-            apart = max(float(np.quantile(self.samples[:, -1], _USUAL, method="higher")), 1e-12)
+            of_stored = self.samples[~np.isnan(self.samples[:, -1]), -1]
+            if of_stored.size > 0:
+                apart = max(float(np.quantile(of_stored, _USUAL, method="higher")), 1e-12)
         return held(ListEffort(_RANKS_OF_GAPS, gaps, slopes, epsilon, n_groups, apart))
 
     def effort(self, target_recall: float) -> Any:

@@ -363,6 +363,20 @@ def test_queries_correct_the_effort(is_batch: bool):
 
 
 @needs_jit
+def test_queries_far_from_all_vectors_keep_their_recall():
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((100, 64))
+    X = centers[rng.integers(100, size=16_000)] + 0.4 * rng.standard_normal((16_000, 64))
+    Q = (rng.permutation(X) + rng.permutation(X))[:1000].astype(np.float32) / 2.0
+    dense = DenseIndex(64, "euclidean")
+    dense.insert(X.astype(np.float32))
+    for _ in range(160):
+        dense.search(Q[rng.integers(500, 1000, size=2000)], 10)
+    assert dense.recall_seen is not None
+    assert dense.recall(Q[:500], 10, 0.95) > 0.95
+
+
+@needs_jit
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_search_returns_as_many_as_wanted(metric: str):
     """A lower bound of a 1-bit code may be too high, but it must not exclude the vector itself."""
