@@ -3,14 +3,13 @@
 ::
 
     git worktree add ../old v0.3.0
-    python asv_benchmarks/paired.py ../old . --modules stores texts --repeats 5
+    python asv_benchmarks/paired.py compare ../old . --modules stores texts --repeats 5
 
 Each version runs in a process of its own, from the sources in a folder. For each benchmark and parameters, both
 processes take turns; the lowest time of each counts. Values that are tracked are computed once. A ratio below 1 means
 that the second version is faster, smaller or more accurate; for recall and self-consistency, above 1.
 """
 
-import argparse
 import contextlib
 import importlib
 import inspect
@@ -25,6 +24,9 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from shared.commands import Commands, argument
+
+commands = Commands(__doc__)
 HERE = Path(__file__).resolve().parent
 MODULES = ("estimators", "files", "learning", "memories", "search", "stores", "texts")
 
@@ -44,7 +46,8 @@ def _parameters(kind: Any) -> Any:
     return parameters if not parameters or isinstance(parameters[0], list | tuple) else (parameters,)
 
 
-def serve() -> None:
+@commands.add()
+def serve(_: Any) -> None:
     """Run the benchmarks that standard input names, one per line, and print their results."""
     answers, sys.stdout = sys.stdout, sys.stderr
     caches: dict[Any, Any] = {}
@@ -86,7 +89,7 @@ def run(kind: Any, method: str, place: int, caches: dict[Any, Any]) -> float:
 def started(folder: Path, scratch: Path) -> subprocess.Popen[str]:
     """Start the process of a version."""
     environment = {"PYTHONPATH": os.pathsep.join([str(folder.resolve()), str(HERE)]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / "paired.py"), "--serve"]
+    command = [sys.executable, str(HERE / "paired.py"), "serve"]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=scratch, env=os.environ | environment, **pipes)
 
@@ -99,18 +102,14 @@ def asked(process: subprocess.Popen[str], job: Any) -> float | None:
     return json.loads(process.stdout.readline())
 
 
-def main() -> None:
+@commands.add(
+    argument("folders", type=Path, nargs=2, help="the sources of two versions"),
+    argument("--modules", nargs="+", choices=MODULES, default=MODULES),
+    argument("--repeats", type=int, default=5),
+    argument("--quick", action="store_true", help="use the first parameters of each benchmark only"),
+)
+def compare(given: Any) -> None:
     """Print a row for each benchmark: the mean of the ratios over its parameters, and their range."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folders", type=Path, nargs="*", help="the sources of two versions")
-    parser.add_argument("--modules", nargs="+", choices=MODULES, default=MODULES)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="use the first parameters of each benchmark only")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.serve:
-        serve()
-        return
     sys.path.insert(0, str(HERE))
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         processes = [
@@ -134,6 +133,8 @@ def main() -> None:
         for process in processes:
             process.terminate()
 
+
+main = commands.main
 
 if __name__ == "__main__":
     main()
