@@ -157,7 +157,7 @@ def test_dense_and_sparse_queries_agree():
 def test_a_head_with_a_removed_loss_is_refused():
     X, y = classes_of_views(3, 2, 0.1)
     classifier = CMTClassifier(**FEW).fit(X, y)
-    parameters = trained_head(classifier).parameters._replace(loss=2)
+    parameters = trained_head(classifier).parameters._replace(loss=3)
     model_of(classifier).index.head = trained_head(classifier)._replace(parameters=parameters)
     with pytest.raises(InvariantError, match="the loss of the head is unknown"):
         classifier.check_invariants()

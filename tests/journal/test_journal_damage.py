@@ -237,7 +237,7 @@ def _empty_but_for_a_draw(folder: Path) -> None:
     shutil.rmtree(folder)
     ContextualMemoryTree.open(folder).close()
     draw = Entry("draw", {}, {"n_memories": 0, "next_id": 0, "trees": 0}, journal=entry_of(folder, 0).journal)
-    execute(folder, ("INSERT INTO entries tree_folder.VALUES (1, x'00', ?)", (journal_entries.pack_entry(1, draw),)))
+    execute(folder, ("INSERT INTO entries VALUES (1, x'00', ?)", (journal_entries.pack_entry(1, draw),)))
 
 
 @pytest.mark.parametrize("what", FORGED)

@@ -119,7 +119,7 @@ def test_a_foreign_database_stays_as_it_is(application: int, mode: str, folder: 
     connection.execute(f"PRAGMA application_id = {application}")
     connection.execute(f"PRAGMA journal_mode = {mode}")
     connection.execute("CREATE TABLE t (x)")
-    connection.execute("INSERT INTO t tree_folder.VALUES (1)")
+    connection.execute("INSERT INTO t VALUES (1)")
     copied = Path(shutil.copytree(folder, folder.with_name("killed")))
     connection.close()
     for path in (folder, copied):
