@@ -32,7 +32,7 @@ MODULES = ("estimators", "files", "learning", "memories", "search", "stores", "t
 
 
 def benchmarks_of(module: str, *, quick: bool) -> list[tuple[str, str, int]]:
-    """Return the class, the name and the place of the parameters of each benchmark of time or tracked value."""
+    """Return the class and method of each benchmark of a time or a value, and the index of its parameters."""
     found = []
     for name, kind in inspect.getmembers(importlib.import_module(f"benchmarks.{module}"), inspect.isclass):
         methods = [method for method in dir(kind) if method.startswith(("time_", "track_"))]

@@ -119,7 +119,7 @@ class Gaps:
 
     @property
     def are_alike(self) -> bool:
-        """Whether samples say less, because they are near copies, or because they have the same neighbours."""
+        """Whether samples are less informative, because they have near copies or the same neighbours."""
         return self.have_copies or self._metric == "inner_product"
 
     def with_samples(self, more: np.ndarray, most: int = N_SAMPLES) -> Gaps:

@@ -1,4 +1,4 @@
-"""The options of the commands, and how a command receives them as one object. This module is fast to import."""
+"""The options of the commands. A command receives them as one object. This module is fast to import."""
 
 import shlex
 import sys
