@@ -1,8 +1,7 @@
-"""Compare classifiers over many classes, with several labels, on tables, on vectors of an encoder, and over time."""
+"""Compare classifiers over many classes, with several labels, on tables, and after forgetting."""
 
-from shared.commands import DATA, Commands, argument, fastest, mean_over, print_table, timed  # before other libraries
+from shared.commands import DATA, Commands, argument, fastest, print_table, timed
 
-# isort: split
 import argparse
 import sys
 import tempfile
@@ -20,27 +19,26 @@ from shared.extreme_learners import apart, is_installed, read_part
 from shared.labelled_sets import (
     SETS,
     LabelledSet,
+    calibration_error,
     coil,
     omniglot,
     read_multilabel,
-    synthetic,
     texts_with_labels,
-    vw_lines,
     with_bm25_keys,
 )
 from shared.products import best_by_product
-from shared.texts import TOKEN
+from shared.texts import bm25s_search, bm25s_tokens
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score, log_loss
-from sklearn.model_selection import StratifiedKFold
+from sklearn.metrics import f1_score
+from sklearn.model_selection import cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 from sklearn.svm import LinearSVC
 
-from cmt_numba import CMTClassifier, CMTMultilabelClassifier, ContextualMemoryTree
+from cmt_numba import CMTClassifier, CMTMultilabelClassifier
 from cmt_numba.metrics import inverse_propensities, ndcg_at, precision_at
 
 commands = Commands(__doc__)
@@ -76,21 +74,11 @@ def linear(data: LabelledSet) -> Predict:
 
 def bm25(data: LabelledSet) -> Predict:
     """Index texts with bm25s. The answer is the class of the most similar text."""
-    import bm25s
-
     if data.texts is None:
         raise NotImplementedError
-    options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
-    index = bm25s.BM25(backend="numba")
-    index.index(bm25s.tokenize(data.texts[0], **options), show_progress=False)
-    asked = {n: bm25s.tokenize(data.texts[1][:n], **options) for n in (10, len(data.texts[1]))}
-
-    def predict(queries: Any) -> np.ndarray:
-        tokens = asked[queries.shape[0]]
-        found = index.retrieve(tokens, k=1, n_threads=1, show_progress=False, return_as="documents")
-        return data.y[np.asarray(found)[:, 0]]
-
-    return predict
+    search = bm25s_search(data.texts[0])
+    asked = {n: bm25s_tokens(data.texts[1][:n]) for n in (10, len(data.texts[1]))}
+    return lambda queries: data.y[search(asked[queries.shape[0]], 1)[:, 0]]
 
 
 def ours(data: LabelledSet) -> Predict:
@@ -109,41 +97,11 @@ def all_scores(data: LabelledSet) -> Predict:
     return predict if classifier.classes_.size > 2 else classifier.predict
 
 
-def tree(data: LabelledSet) -> Predict:
-    """Insert examples into a tree. The answer is the class of the best memory in one leaf."""
-    memories = ContextualMemoryTree(random_state=0)
-    memories.insert(data.X)
-    return lambda queries: data.y[memories.query(queries).ids[:, 0]]
-
-
-def vw_tree(data: LabelledSet) -> Predict:
-    """Fit Vowpal Wabbit's memory tree in three passes. Its alpha is 1 minus the paper's."""
-    from vowpalwabbit import Workspace
-
-    classes, y = np.unique(data.y, return_inverse=True)
-    options = f"--memory_tree {y.size} --max_number_of_labels {classes.size} --alpha 0.1 --leaf_example_multiplier 10"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "examples.txt"
-        path.write_text("\n".join(vw_lines(data.X, (y + 1)[:, None])) + "\n")
-        passes = f"-d {path} --cache_file {path}.cache -k --passes 3 --holdout_off"
-        workspace = Workspace(f"{options} --dream_repeats 3 --dream_at_update 1 -b 22 {passes} --quiet")
-        workspace.run_parser()
-
-    def predict(queries: Any) -> np.ndarray:
-        lines = vw_lines(queries, np.ones((queries.shape[0], 1), int))
-        found = np.array([workspace.predict(line) for line in lines]) - 1
-        return classes[np.clip(found, 0, classes.size - 1)]
-
-    return predict
-
-
 LEARNERS: dict[str, Learner] = {
     "exact": exact,
     "means": class_means,
     "linear": linear,
     "BM25": bm25,
-    "tree": tree,
-    "VW": vw_tree,
     "all": all_scores,
     "ours": ours,
 }
@@ -197,10 +155,9 @@ PYTHON = argument("--python", nargs="*", default=[], metavar="LEARNER=PATH", hel
     PYTHON,
 )
 def compare(options: argparse.Namespace) -> None:
-    """Compare ``CMTClassifier`` with exact search, class means, linear models, BM25, trees and label trees.
+    """Compare ``CMTClassifier`` with exact search, class means, linear models, BM25 and label trees.
 
-    "tree" is the best memory in one leaf of a ``ContextualMemoryTree``, "VW" is Vowpal Wabbit's memory tree, "all"
-    scores all classes with the scorers of ``CMTClassifier``, and BM25 returns the class of the most similar text.
+    "all" scores all classes with the scorers of ``CMTClassifier``, and BM25 returns the class of the most similar text.
     PLT (napkinXC) and XR-Linear (PECOS) run in processes of their own; ``shared/extreme_learners.py`` lists the
     packages to install. Learners that are not installed are skipped.
 
@@ -231,7 +188,7 @@ def compare(options: argparse.Namespace) -> None:
     PYTHON,
 )
 def multilabel(options: argparse.Namespace) -> None:
-    """Compare ``CMTMultilabelClassifier`` with one against all, napkinXC's PLT and PECOS's XR-Linear, on one thread.
+    """Compare ``CMTMultilabelClassifier`` with napkinXC's PLT and PECOS's XR-Linear, on one thread.
 
     A set is a folder with ``X_train.npz``, ``X_test.npz``, ``Y_train.npz`` and ``Y_test.npz``: sparse matrices in the
     format of SciPy, with the features and the label indicators. Each learner runs in a process of its own, with its own
@@ -316,74 +273,21 @@ def small_tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 def tables(_options: argparse.Namespace) -> None:
     """Compare ``CMTClassifier`` by default with linear models and neighbors on small tables of numbers.
 
-    Prints errors and log losses of cross-validation in five folds. "margin" is ``CMTClassifier(loss="mira")``, "as
-    given" ``CMTClassifier(feature_weights="none")``, "auto" ``CMTClassifier(method="auto")``, and "neighbors"
-    ``CMTClassifier(method="neighbors")``. The models of scikit-learn follow a ``StandardScaler``.
+    Prints errors of cross-validation in five folds. "auto" is ``CMTClassifier(method="auto")``, and "not standardised"
+    ``CMTClassifier(feature_weights="none")``. The models of scikit-learn follow a ``StandardScaler``.
     """
-    learners: dict[str, Callable[[], Any]] = {
-        "default": partial(CMTClassifier, random_state=0),
-        "margin": partial(CMTClassifier, loss="mira", random_state=0),
-        "as given": partial(CMTClassifier, feature_weights="none", random_state=0),
-        "auto": partial(CMTClassifier, method="auto", random_state=0),
-        "neighbors": partial(CMTClassifier, method="neighbors", metric="seuclidean", random_state=0),
-        "LogisticRegression": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
-        "LinearSVC": lambda: make_pipeline(StandardScaler(), LinearSVC()),
-        "KNeighborsClassifier": lambda: make_pipeline(StandardScaler(), KNeighborsClassifier()),
-    }
-    errors, losses = list[list[Any]](), list[list[Any]]()
-    for name, X, y in small_tables():
-        of_table = [validated(new, X, y) for new in learners.values()]
-        errors.append([name, *(error for error, _ in of_table)])
-        losses.append([name, *(loss for _, loss in of_table)])
-    print_table(["table", *learners], errors, "error")
-    print_table(["table", *learners], losses, "log loss")
-
-
-def validated(new: Callable[[], Any], X: np.ndarray, y: np.ndarray) -> tuple[float, float | None]:
-    """Return the error and the log loss, if there are probabilities, of cross-validation in five folds."""
-    errors, losses, classes = [], [], np.unique(y)
-    for learned, held in StratifiedKFold(5).split(X, y):
-        learner = new().fit(X[learned], y[learned])
-        errors.append(np.mean(learner.predict(X[held]) != y[held]))
-        if hasattr(learner, "predict_proba"):
-            losses.append(log_loss(y[held], learner.predict_proba(X[held]), labels=classes))
-    return float(np.mean(errors)), float(np.mean(losses)) if losses else None
-
-
-def fading(examples: LabelledSet, store: bool, seed: int) -> list[float]:
-    """Return accuracies on two thirds of the classes: before and after ten batches of others, and of one fit."""
-    old, new = np.split(np.random.RandomState(seed).permutation(np.unique(examples.y)), [2 * examples.n_classes // 3])
-    asked = np.isin(examples.answers, old)
-    live, accuracies = CMTClassifier(store_examples=store, random_state=0), []
-    for classes in (old, *np.array_split(new, 10)):
-        rows = np.isin(examples.y, classes)
-        live.partial_fit(examples.X[rows], examples.y[rows])
-        accuracies.append(live.score(examples.queries[asked], examples.answers[asked]))
-    fitted = CMTClassifier(random_state=0).fit(examples.X, examples.y)
-    return [accuracies[0], accuracies[-1], fitted.score(examples.queries[asked], examples.answers[asked])]
-
-
-@commands.add(DATA)
-def batches(options: argparse.Namespace) -> None:
-    """Measure what classes that arrive later cost the first ones, with and without stored examples.
-
-    Two thirds of the classes are learned first, and the others by ``partial_fit``, a tenth at a time. More classes
-    lower the accuracy of any classifier, so the table also has the accuracy of one fit on all examples. All are means
-    over three divisions of the classes.
-    """
-    everything = {
-        "clinc150, 100 shots": texts_with_labels(options.data, "clinc150", 100),
-        "wikipara1k, 10 shots": texts_with_labels(options.data, "wikipara1k", 10),
-        "omniglot, 5 drawers": omniglot(options.data, 5),
-        "coil100, 9 views": coil(options.data, 9),
-        "synthetic, 300 classes, 20 shots": synthetic(300, 20),
+    learners: dict[str, Any] = {
+        "default": CMTClassifier(random_state=0),
+        "auto": CMTClassifier(method="auto", random_state=0),
+        "LogisticRegression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
+        "LinearSVC": make_pipeline(StandardScaler(), LinearSVC()),
+        "KNeighborsClassifier": make_pipeline(StandardScaler(), KNeighborsClassifier()),
+        "not standardised": CMTClassifier(feature_weights="none", random_state=0),
     }
     rows = [
-        [name, store, *mean_over(range(3), partial(fading, examples, store))]
-        for name, examples in everything.items()
-        for store in (True, False)
+        [name, *(1.0 - cross_val_score(one, X, y).mean() for one in learners.values())] for name, X, y in small_tables()
     ]
-    print_table(["set", "examples stored", "first classes alone", "after others", "one fit on all"], rows)
+    print_table(["table", *learners], rows)
 
 
 def forgotten(labelled: LabelledSet, share: float) -> list[float]:
@@ -392,14 +296,13 @@ def forgotten(labelled: LabelledSet, share: float) -> list[float]:
     gone = rng.choice(np.unique(y), labelled.n_classes // 10, replace=False)
     left = np.flatnonzero(~np.isin(y, gone))
     ids = rng.choice(left, int(share * left.size), replace=False)
-    classifier = CMTClassifier(random_state=0).fit(X, y)
-    _, seconds = timed(lambda: classifier.remove_classes(gone).remove(ids))
+    classifier = CMTClassifier(random_state=0).fit(X, y).remove_classes(gone).remove(ids)
     rest = np.setdiff1d(left, ids)
     refit = CMTClassifier(random_state=0).fit(X[rest], y[rest])
     asked = np.isin(labelled.answers, refit.classes_)
     found, expected = (one.predict(labelled.queries[asked]) for one in (classifier, refit))
     right = labelled.answers[asked]
-    return [np.mean(found != right), np.mean(expected != right), np.mean(found == expected), seconds]
+    return [np.mean(found != right), np.mean(expected != right), np.mean(found == expected)]
 
 
 @commands.add(DATA)
@@ -407,7 +310,7 @@ def forgetting(options: argparse.Namespace) -> None:
     """Compare ``CMTClassifier`` after forgetting with a classifier that never learned the removed examples.
 
     From each set a tenth of the classes is removed, and then a fraction of the remaining examples. Prints the errors of
-    both on queries of the remaining classes, the fraction of equal answers, and the seconds that the removals took.
+    both on queries of the remaining classes, and the fraction of equal answers.
     """
     folder = options.data
     sets = {
@@ -417,18 +320,7 @@ def forgetting(options: argparse.Namespace) -> None:
         "omniglot, 10 drawers": omniglot(folder, 10),
     }
     rows = [[name, share, *forgotten(data, share)] for name, data in sets.items() for share in (0.0, 0.1, 0.3)]
-    print_table(["set", "examples removed", "error", "error of a refit", "agreement", "remove, s"], rows)
-
-
-N_BINS = 15
-
-
-def calibration_error(classifier: Any, queries: Any, answers: np.ndarray) -> float:
-    """Return the expected calibration error of the highest probability, in bins of equal width."""
-    proba = classifier.predict_proba(queries)
-    sure, right = proba.max(axis=1), classifier.classes_[proba.argmax(axis=1)] == answers
-    bins = np.minimum((N_BINS * sure).astype(int), N_BINS - 1)
-    return float(sum(abs((sure - right)[bins == b].sum()) for b in range(N_BINS)) / sure.size)
+    print_table(["set", "examples removed", "error", "error of a refit", "agreement"], rows)
 
 
 @commands.add(DATA)
@@ -453,7 +345,5 @@ def calibration(options: argparse.Namespace) -> None:
     print_table(["set, examples per class", "error", "fixed", "learned", "best"], rows)
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

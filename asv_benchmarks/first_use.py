@@ -1,8 +1,7 @@
 """Measure the first calls of a dense store with an empty kernel cache: compilation, and what a process loads later."""
 
-from shared.commands import Commands, argument, print_table  # before other libraries
+from shared.commands import Commands, argument, print_table
 
-# isort: split
 import argparse
 import json
 import os
@@ -140,7 +139,5 @@ def loaded(options: argparse.Namespace) -> None:
     print_table(["call", "us, first 100", "us, last 100", "longest, ms"], rows, title, ".1f")
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
+from shared.commands import DATA, Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 import re
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from shared.labelled_sets import read_lines
-from shared.texts import TOKEN, Texts, bible, packages
+from shared.texts import Texts, bible, bm25s_search, bm25s_tokens, packages
 
 from cmt_numba import MemoryStore
-from cmt_numba.text import BM25Vectorizer
 from cmt_numba.text._encoders import Encoder
 
 commands = Commands(__doc__)
 
 N_QUERIES, N_REWARDED, N_SHOWN, N_TOGETHER, K, DEPTH = 1000, 500, 5, 25, 10, 50
-K1, B = 1.5, 0.75  # of BM25
 DISCOUNTS = 1.0 / np.log2(np.arange(2, K + 2))
 
 
@@ -123,18 +120,14 @@ def searches(data: Collection, X: np.ndarray, Q: np.ndarray) -> Iterator[tuple[s
         store.feedback(Q[first : first + N_TOGETHER], shown, rewards, texts=data.queries[first : first + N_TOGETHER])
     yield f"store, both, after {N_REWARDED} queries with rewards", ask
     if find_spec("bm25s") and find_spec("faiss"):
-        import bm25s
         import faiss  # type: ignore[import-untyped]
 
-        options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
-        words, vectors = bm25s.BM25(backend="numba"), faiss.IndexFlatIP(X.shape[1])
-        words.index(bm25s.tokenize(data.texts, **options), show_progress=False)
+        words, vectors = bm25s_search(data.texts), faiss.IndexFlatIP(X.shape[1])
         vectors.add(X)
 
         def by_both(first: int, stop: int) -> np.ndarray:
-            tokens = bm25s.tokenize(data.queries[first:stop], **options)
-            ranked = words.retrieve(tokens, k=DEPTH, n_threads=1, show_progress=False, return_as="documents")
-            return fuse_ranks([vectors.search(Q[first:stop], DEPTH)[1], np.asarray(ranked)])
+            ranked = words(bm25s_tokens(data.queries[first:stop]), DEPTH)
+            return fuse_ranks([vectors.search(Q[first:stop], DEPTH)[1], ranked])
 
         yield "bm25s and faiss, reciprocal ranks", by_both
 
@@ -165,78 +158,5 @@ def hybrid(options: argparse.Namespace) -> None:
         print_table(headers, rows, f"{name}: {len(X)} texts, {n - N_REWARDED} queries")
 
 
-def of_language(folder: Path, language: str) -> Collection:
-    """Return the paragraphs and questions of XQuAD in a language."""
-    docs, asked = (
-        [line for line in read_lines(folder / f"xquad12/{part}.jsonl.gz") if line["lang"] == language]
-        for part in ("docs", "queries")
-    )
-    return _of_ids(docs, asked)
-
-
-def _of_ids(docs: list[Any], asked: list[Any]) -> Collection:
-    place = {line["id"]: i for i, line in enumerate(docs)}
-    relevant = [[place[answer] for answer in line["answers"]] for line in asked]
-    return Collection([line["text"] for line in docs], [line["text"] for line in asked], relevant)
-
-
-def languages_of(folder: Path) -> Iterator[tuple[str, Collection]]:
-    """Yield the questions and paragraphs of each language in ``xquad12``, and those of ``stackfaq``."""
-    for language in sorted({line["lang"] for line in read_lines(folder / "xquad12/docs.jsonl.gz")}):
-        yield language, of_language(folder, language)
-    yield "stackfaq", _of_ids(*(read_lines(folder / f"stackfaq/{part}.jsonl.gz") for part in ("docs", "queries")))
-
-
-def fuse_scores(data: Collection, X: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Return the best results by the sum of both scores, each scaled to 0 to 1 among all texts of a query."""
-    vectorizer = BM25Vectorizer(norm=None)
-    keys = vectorizer.fit_transform(data.texts)
-    parts = [Q @ X.T, (vectorizer.transform(data.queries) @ keys.T).toarray()]
-    total = np.zeros_like(parts[0])
-    for part in parts:
-        part -= part.min(axis=1, keepdims=True)
-        total += part / np.maximum(part.max(axis=1, keepdims=True), 1e-9)
-    return np.argsort(-total, axis=1, kind="stable")[:, :K]
-
-
-@commands.add(DATA, argument("--vectors", type=Path, help="folder that keeps the vectors of texts for later runs"))
-def languages(options: argparse.Namespace) -> None:
-    """Compare searches by words, vectors and both in several languages: nDCG at 10.
-
-    The texts are the paragraphs and questions of XQuAD by language, and answers of question threads with paraphrased
-    questions (StackFAQ). The rivals are bm25s, reciprocal ranks, and sums of scores that are scaled to 0 to 1. Vectors
-    are those of the encoder "use". Needs the extra ``use``; bm25s is optional.
-    """
-    rows: list[list[Any]] = []
-    for name, data in languages_of(options.data):
-        X, Q = vectors_of(f"languages-{name}", data, options.vectors)
-        store = MemoryStore(random_state=0)
-        store.add(range(len(X)), X, texts=data.texts)
-        found = {
-            "words": store.query(texts=data.queries, k=DEPTH).keys,
-            "vectors": store.query(Q, DEPTH, target_recall=1.0).keys,
-            "both": store.query(Q, K, texts=data.queries, target_recall=1.0).keys,
-            "min-max sums": fuse_scores(data, X, Q),
-        }
-        found["reciprocal ranks"] = fuse_ranks([found["words"], found["vectors"]])
-        if find_spec("bm25s"):
-            found["bm25s"] = by_bm25s(data.texts, data.queries)
-        rows.append([name, *(quality(ranked[:, :K], data.relevant)[0] for ranked in found.values())])
-    print_table(["set", *found], rows, f"nDCG@{K}")
-
-
-def by_bm25s(texts: list[str], queries: list[str]) -> np.ndarray:
-    """Return the best results by the library bm25s."""
-    import bm25s
-
-    options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
-    words = bm25s.BM25(k1=K1, b=B)
-    words.index(bm25s.tokenize(texts, **options), show_progress=False)
-    tokens = bm25s.tokenize(queries, **options)
-    return np.asarray(words.retrieve(tokens, k=K, show_progress=False, return_as="documents"))
-
-
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

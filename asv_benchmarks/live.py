@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
+from shared.commands import DATA, Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -233,7 +232,5 @@ def label_sets(options: argparse.Namespace) -> None:
     print_table(["set", "rows", "live: micro F1", "P@1", "fit: micro F1", "P@1"], rows)
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,8 +1,7 @@
 """Compare nearest neighbour searches for vectors, points and sequences."""
 
-from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
+from shared.commands import DATA, Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -12,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from shared.labelled_sets import SETS, LabelledSet, read_lines
 from shared.products import best_by_product
-from sklearn.neighbors import BallTree, KDTree, NearestNeighbors
+from sklearn.neighbors import BallTree
 
-from cmt_numba import ContextualMemoryTree
 from cmt_numba.neighbors import LandmarkIndex
 from cmt_numba.sequences import EditDistance, SequenceMemory, VPTree
 
@@ -23,7 +21,6 @@ commands = Commands(__doc__)
 WANTED = 10
 PROBES = (1, 2, 4, 8, 16, 32, 64)
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
-_TREE_QUERIES = 200  # number of queries for KDTree and BallTree, which are slow
 
 Search = Callable[[np.ndarray], np.ndarray]
 
@@ -67,18 +64,14 @@ def compare(data: LabelledSet, options: argparse.Namespace) -> None:
     if find_spec("faiss"):
         engines |= faiss_engines(X)
     engines["matrix product"] = lambda rows: best_by_product(rows, X, WANTED)
-    for kind in (KDTree, BallTree):
-        tree = kind(X)
-        engines[kind.__name__] = lambda rows, tree=tree: tree.query(rows, WANTED, return_distance=False)
     exact = engines["matrix product"](asked)
     times: dict[str, list[float]] = {name: [] for name in engines}
     recalls = {}
     for _ in range(options.rounds):
         for name, search in engines.items():
-            some = asked[:_TREE_QUERIES] if name.endswith("Tree") else asked
-            found, seconds = timed(search, some)
-            times[name].append(1e6 * seconds / some.shape[0])
-            recalls[name] = (found[:, :, None] == exact[: some.shape[0], None]).any(axis=2).mean()
+            found, seconds = timed(search, asked)
+            times[name].append(1e6 * seconds / asked.shape[0])
+            recalls[name] = (found[:, :, None] == exact[:, None]).any(axis=2).mean()
     medians = {name: float(np.median(values)) for name, values in times.items()}
     rows = [(name, recalls[name], medians[name]) for name in engines]
     print_table(("engine", "recall at 10", "us/query"), rows)
@@ -122,8 +115,8 @@ def neighbors(options: argparse.Namespace) -> None:
 
     The sets are those of ``shared/labelled_sets.py``. Prints the seconds to build each index, and then recall at 10 by
     cosine and CPU time on one thread, with all queries in one call. Compares ``LandmarkIndex`` with several target
-    recalls, faiss's inverted file with several numbers of probes, scikit-learn's KDTree and BallTree, and a matrix
-    product. All times are medians of ``--rounds`` rounds, in which the methods take turns.
+    recalls, faiss's inverted file with several numbers of probes, and a matrix product. All times are medians of
+    ``--rounds`` rounds, in which the methods take turns.
 
     ``--trees 100000`` prints the times of exact searches of VPTree and BallTree in that many random points with few
     features instead. faiss is skipped unless faiss-cpu is installed.
@@ -139,42 +132,6 @@ def neighbors(options: argparse.Namespace) -> None:
         some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
         data = data._replace(queries=data.queries[some], answers=data.answers[some])
         compare(data, options)
-
-
-LEAVES = (1, 4, 16)
-
-
-@commands.add(
-    argument("--data", type=Path, required=True),
-    argument("--sets", nargs="+", default=["omniglot, 10 drawers", "coil100, 18 views", "bible, 1 shot, ASV"]),
-    argument("--queries", type=int, default=2000),
-    argument("--alphas", nargs="+", type=float, default=[0.4, 0.9]),
-    argument("--seeds", nargs="+", type=int, default=[0, 1, 2]),
-)
-def leaves(options: argparse.Namespace) -> None:
-    """Search few leaves of one ``ContextualMemoryTree`` for the nearest memory of each query.
-
-    The sets are those of ``shared/labelled_sets.py``. Prints means over seeds: the fraction of queries whose nearest
-    memory is found in 1, 4 and 16 leaves, the fraction of 2,000 stored keys found in one leaf by a query with the key,
-    the depth, and the microseconds of CPU time per insert.
-    """
-    rows = []
-    for name in options.sets:
-        data = SETS[name](options.data)
-        some = np.random.default_rng(0).permutation(data.answers.size)[: options.queries]
-        queries = data.queries[some]
-        all_keys = NearestNeighbors(n_neighbors=1, metric="cosine", algorithm="brute").fit(data.X)
-        exact, own = all_keys.kneighbors(queries, return_distance=False)[:, 0], np.arange(min(2000, data.X.shape[0]))
-        for alpha in options.alphas:
-            of_seeds = []
-            for seed in options.seeds:
-                tree = ContextualMemoryTree(alpha=alpha, random_state=seed)
-                time = 1e6 * timed(tree.insert, data.X)[1] / data.X.shape[0]
-                found = [np.mean(tree.query(queries, n_probes=n).ids[:, 0] == exact) for n in LEAVES]
-                of_seeds.append((*found, np.mean(tree.query(data.X[own]).ids[:, 0] == own), tree.depth, time))
-            rows.append((name, alpha, *np.mean(of_seeds, axis=0)))
-    head = ("set", "alpha", *(f"{n} leaves" for n in LEAVES), "own key", "depth", "us/insert")
-    print_table(head, rows)
 
 
 FIRST = 5
@@ -220,7 +177,6 @@ def our_searches(task: Task, n_examples: int, n_rounds: int, kinds: list[str]) -
         tree = VPTree(distance, random_state=0)
         tree.insert(task.words)
         yield f"{name}, VPTree", lambda asked, tree=tree: tree.query(asked, FIRST)[::2]
-        yield f"{name}, VPTree, first only", lambda asked, tree=tree: tree.query(asked)[::2]
         memory = SequenceMemory(distance, random_state=0)
         memory.insert(task.words)
         yield f"{name}, SequenceMemory", lambda asked, memory=memory: memory.query(asked, FIRST)[::2]
@@ -280,15 +236,11 @@ def misspellings(options: argparse.Namespace) -> None:
         search(task.queries[:2])
         (positions, n_computed), seconds = timed(search, task.queries)
         right = positions == task.answers[:, None]
-        several = right.any(axis=1).mean() if right.shape[1] > 1 else None
         computed = None if n_computed is None else np.mean(n_computed)
-        rows.append((name, right[:, 0].mean(), several, computed, 1e6 * seconds / len(task.queries)))
-        print(name, flush=True)
+        rows.append((name, right[:, 0].mean(), right.any(axis=1).mean(), computed, 1e6 * seconds / len(task.queries)))
     head = ("engine", "accuracy at 1", "accuracy at 5", "distances", "us/query")
     print_table(head, rows)
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

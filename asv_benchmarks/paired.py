@@ -10,6 +10,8 @@ processes take turns; the lowest time of each counts. Values that are tracked ar
 that the second version is faster, smaller or more accurate; for recall and self-consistency, above 1.
 """
 
+from shared.commands import Commands, argument
+
 import contextlib
 import importlib
 import inspect
@@ -23,8 +25,6 @@ import tempfile
 from pathlib import Path
 from time import process_time
 from typing import Any
-
-from shared.commands import Commands, argument
 
 commands = Commands(__doc__)
 HERE = Path(__file__).resolve().parent
@@ -134,7 +134,5 @@ def compare(given: Any) -> None:
             process.terminate()
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,8 +1,7 @@
 """Print the recall of ``MemoryStore`` for many distributions of vectors, and its time beside another version's."""
 
-from shared.commands import Commands, argument, print_table  # before other libraries
+from shared.commands import Commands, argument, print_table
 
-# isort: split
 import argparse
 import json
 import os
@@ -95,7 +94,5 @@ def table(given: argparse.Namespace) -> None:
         print_table(["vectors", *heads], rows, "Time, divided by that of the other version", ".2f")
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,8 +1,7 @@
 """Measure how time and memory grow with the number of memories of a tree, or of a store."""
 
-from shared.commands import Commands, argument, fastest, print_table, timed  # before other libraries
+from shared.commands import Commands, argument, fastest, print_table, timed
 
-# isort: split
 import argparse
 import itertools
 import threading
@@ -231,7 +230,5 @@ def during_snapshots(
     yield from times.items()
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

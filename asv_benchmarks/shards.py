@@ -1,8 +1,7 @@
 """Compare sharded stores and classifiers with single ones."""
 
-from shared.commands import Commands, argument, print_table, timed  # before other libraries
+from shared.commands import Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 import time
 from functools import partial
@@ -103,7 +102,5 @@ def classifiers(options: argparse.Namespace) -> None:
     print_table(["set", "shards", "error", "error, live", "fit, s"], rows)
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,8 +1,7 @@
 """Compare ``MemoryStore`` with other vector indexes: time, recall, changes, threads and filters."""
 
-from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
+from shared.commands import DATA, Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 import tempfile
 import threading
@@ -36,41 +35,13 @@ commands = Commands(__doc__)
 N_CHANGED = 500
 
 
-def compare_changes(n: int, n_features: int) -> None:
-    """Print recall before and after every vector has been replaced and half of them have been deleted."""
-    data, others = clustered(n, n_features), clustered(n, n_features, seed=1)
-    halves = np.random.default_rng(2).permutation(n)
-    kept = np.sort(halves[n // 2 :])
-    store = MemoryStore(random_state=0)
-    store.add(range(n), data.stored)
-    graph = graph_of(data.stored)[0] if find_spec("hnswlib") else None
-    rows: list[list[Any]] = []
-
-    def note(when: str) -> None:
-        true = store.query(data.asked, K, target_recall=1.0).keys
-        found = store.query(data.asked, K).keys
-        rows.append([when, recall(found, true), float("nan")])
-        if graph is not None:
-            graph.set_ef(20)
-            rows[-1][2] = recall(graph.knn_query(data.asked, K, num_threads=1)[0], true)
-
-    note("new")
-    for some in np.array_split(np.random.default_rng(3).permutation(n), 100):
-        store.upsert(some.tolist(), others.stored[some])
-        if graph is not None:
-            graph.add_items(others.stored[some], some, num_threads=1)
-    note("every vector replaced")
-    for some in np.array_split(halves[: n // 2], 100):
-        store.delete(some.tolist())
-        for i in some.tolist() if graph is not None else ():
-            graph.mark_deleted(i)
-    assert np.isin(store.query(data.asked, K).keys, kept).all()
-    note("half deleted")
-    print_table(["after", "store", "hnswlib, ef 20"], rows, f"changes, {n} x {n_features}: recall with target 0.95")
-
-
-def compare_single_changes(n: int, n_features: int) -> None:
-    """Print the times of changes of single vectors."""
+@commands.add(
+    argument("--n", type=int, default=20_000, help="number of clustered vectors"),
+    argument("--features", type=int, default=128),
+)
+def changes(options: argparse.Namespace) -> None:
+    """Measure single changes in microseconds of CPU time on one thread. hnswlib is optional."""
+    n, n_features = options.n, options.features
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored[:N_CHANGED]
     changed = np.random.default_rng(2).permutation(n)[:N_CHANGED].tolist()
     rows: list[list[Any]] = []
@@ -108,19 +79,6 @@ def compare_single_changes(n: int, n_features: int) -> None:
 
         note("hnswlib", replace, add, lambda i: graph.mark_deleted(n + i))
     print_table(["index", "upsert", "add", "delete"], rows, f"single changes, {n} x {n_features}: median in us", ".0f")
-
-
-@commands.add(
-    argument("--n", type=int, default=50_000, help="number of clustered vectors"),
-    argument("--features", type=int, default=128),
-)
-def changes(options: argparse.Namespace) -> None:
-    """Measure recall at 10 after every vector was replaced and half were deleted, and the times of single changes.
-
-    Times are microseconds of CPU time on one thread. hnswlib is optional.
-    """
-    compare_changes(options.n, options.features)
-    compare_single_changes(options.n, options.features)
 
 
 N_THREADS = 1, 2, 8, 32
@@ -170,8 +128,8 @@ def threads(options: argparse.Namespace) -> None:
     """Compare queries from several threads with hnswlib's, alone and while another thread changes the store.
 
     Queries clustered vectors from 1 to 32 threads, one row per call: without changes, while another thread replaces
-    vectors in memory, and while another thread replaces or adds vectors in a folder. Also measures changes without
-    queries. Times are wall times. hnswlib is skipped unless installed.
+    vectors in memory, and in a folder. Also measures changes without queries. Times are wall times. hnswlib is skipped
+    unless installed.
     """
     n, n_features, seconds = options.n, options.features, options.seconds
     data, others = clustered(n, n_features), clustered(n, n_features, seed=1).stored
@@ -191,15 +149,10 @@ def threads(options: argparse.Namespace) -> None:
         def replace_durably(i: int) -> None:
             durable.upsert([i % (n // 4)], others[i % n : i % n + 1])
 
-        def add(i: int) -> None:
-            first = n // 4 + 100 * i
-            durable.upsert(range(first, first + 100), others[100 * i % (n - 100) :][:100])
-
         changes: dict[str, tuple[MemoryStore, Callable[[int], Any] | None]] = {
             "none": (store, None),
             "one replaced": (store, replace),
             "one replaced, in a folder": (durable, replace_durably),
-            "100 added, in a folder": (durable, add),
         }
         for how, (asked, change) in changes.items():
             ask = lambda i: asked.query(data.asked[i : i + 1], K)  # noqa: B023, E731
@@ -289,24 +242,22 @@ N_TIMED, N_REPEATED = 200, 20  # queries of a batch, and repetitions
 def filters(options: argparse.Namespace) -> None:
     """Compare filtered queries with NumPy and with faiss's ID selectors: recall at 10, in a batch and one at a time.
 
-    NumPy copies the candidates and computes a product; "at hand" uses a copy made in advance. faiss scans 16 lists of
-    an IVF index, or all vectors, with ``IDSelectorBitmap``. Times are microseconds of CPU time per query: the first
-    quartile over repetitions, in which the methods take turns. faiss is skipped unless installed.
+    NumPy copies the candidates and computes a product. faiss scans 16 lists of an IVF index with ``IDSelectorBitmap``.
+    Times are microseconds of CPU time per query: the first quartile over repetitions, in which the methods take turns.
+    faiss is skipped unless installed.
     """
     data, rng = clustered(options.n, options.features), np.random.default_rng(1)
-    store, rows, indexes = MemoryStore(random_state=0, n_threads=1), list[list[Any]](), dict[str, Any]()
+    store, rows = MemoryStore(random_state=0, n_threads=1), list[list[Any]]()
     store.add(range(options.n), data.stored)
-    if find_spec("faiss"):
-        indexes = {f"faiss {kind}": file_of(data.stored, lists=kind == "IVF")[0] for kind in ("IVF", "Flat")}
+    index = file_of(data.stored)[0] if find_spec("faiss") else None
     for share in SHARES:
         chosen = np.sort(rng.choice(options.n, max(K, int(share * options.n)), replace=False))
-        prepared, at_hand = store.filter(keys=chosen), data.stored[chosen]
         searches: dict[str, Callable[[np.ndarray], Any]] = {
-            "store": partial(store.query, k=K, where=prepared),
-            "NumPy": lambda asked: best_of_gathered(asked, data.stored, chosen),  # noqa: B023
-            "at hand": lambda asked: chosen[best_of_gathered(asked, at_hand, slice(None))],  # noqa: B023
+            "store": partial(store.query, k=K, where=store.filter(keys=chosen)),
+            "NumPy": lambda asked: chosen[best_columns(asked @ data.stored[chosen].T, K)],  # noqa: B023
         }
-        searches |= {name: selected(index, chosen, options.n) for name, index in indexes.items()}
+        if index is not None:
+            searches["faiss IVF"] = selected(index, chosen, options.n)
         some, true = data.asked[:N_TIMED], searches["NumPy"](data.asked[:N_TIMED])
         singles = {name: partial(one_by_one, search, some[:50]) for name, search in searches.items()}
         batches = {name: partial(search, some) for name, search in searches.items()}
@@ -324,10 +275,7 @@ def selected(index: Any, chosen: np.ndarray, n: int) -> Callable[[np.ndarray], A
     import faiss
 
     bits = np.packbits(np.isin(np.arange(n), chosen), bitorder="little")
-    selector = faiss.IDSelectorBitmap(bits)
-    how = faiss.SearchParameters(sel=selector)
-    if hasattr(index, "nlist"):
-        how = faiss.SearchParametersIVF(sel=selector, nprobe=16)
+    how = faiss.SearchParametersIVF(sel=faiss.IDSelectorBitmap(bits), nprobe=16)
     return lambda asked: index.search(asked, K, params=how)[1]
 
 
@@ -349,13 +297,5 @@ def quartiles(works: Mapping[str, Callable[[], Any]], n: int) -> dict[str, float
     return {name: 1e6 * float(np.quantile(spent, 0.25)) / n for name, spent in times.items()}
 
 
-def best_of_gathered(asked: np.ndarray, stored: np.ndarray, chosen: Any) -> Any:
-    """Return the positions of the best of the chosen rows for each query, by a product with a copy of these rows."""
-    positions = best_columns(asked @ stored[chosen].T, K)
-    return positions if isinstance(chosen, slice) else chosen[positions]
-
-
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,8 +1,7 @@
-"""Compare text searches: BM25 in a classifier and in bm25s, and re-ranking with rewards."""
+"""Compare searches of texts by words, and re-ranking with rewards."""
 
-from shared.commands import DATA, Commands, argument, print_table, timed  # before other libraries
+from shared.commands import DATA, Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 import re
 from collections.abc import Callable, Iterator
@@ -12,71 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from shared.labelled_sets import read_lines
-from shared.products import best_by_product
-from shared.texts import TEXT_SETS, TOKEN, Texts, bible, packages
+from shared.texts import TOKEN, Texts, bible, bm25s_search, bm25s_tokens, packages
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cmt_numba import CMTClassifier, CMTRetriever, MemoryStore
+from cmt_numba import CMTRetriever, MemoryStore
 from cmt_numba.reranking import Reranker
 from cmt_numba.text import BM25Vectorizer
 
 commands = Commands(__doc__)
 
 ASKED = 10
-
-
-def by_bm25s(texts: Texts) -> list[float]:
-    """Return the error, the seconds to store texts and the microseconds per query of bm25s."""
-    import bm25s
-
-    options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
-    index, queries = bm25s.BM25(backend="numba"), bm25s.tokenize(texts.queries, **options)
-    _, stored = timed(lambda: index.index(bm25s.tokenize(texts.stored, **options), show_progress=False))
-    ask = {"k": 1, "n_threads": 1, "show_progress": False, "return_as": "documents"}
-    index.retrieve(queries, **ask)  # compile
-    found, asked = timed(lambda: index.retrieve(queries, **ask))
-    return [float(np.mean(np.asarray(found)[:, 0] != texts.answers)), stored, 1e6 * asked / len(texts.queries)]
-
-
-def by_keys(texts: Texts, make: Callable[[Any], Callable[[Any], np.ndarray]]) -> list[float]:
-    """Return the same for an engine of BM25 keys, without the time to make the keys of queries."""
-    vectorizer = BM25Vectorizer()
-    make(vectorizer.fit_transform(texts.stored[:300]))(vectorizer.transform(texts.queries[:2]))  # compile
-    engine, stored = timed(lambda: make(vectorizer.fit_transform(texts.stored)))
-    queries = vectorizer.transform(texts.queries)
-    found, asked = timed(engine, queries)
-    return [float(np.mean(found != texts.answers)), stored, 1e6 * asked / len(texts.queries)]
-
-
-def as_classes(keys: Any) -> Callable[[Any], np.ndarray]:
-    """Return the predictions of a classifier with a class for each key."""
-    classifier = CMTClassifier(store_examples=False, random_state=0).fit(keys, np.arange(keys.shape[0]))
-    return classifier.predict
-
-
-ENGINES: dict[str, Callable[[Texts], list[float]]] = {
-    "bm25s": by_bm25s,
-    "sparse product": lambda texts: by_keys(texts, lambda keys: lambda asked: best_by_product(asked, keys, 1)[:, 0]),
-    "CMTClassifier": lambda texts: by_keys(texts, as_classes),
-}
-
-
-@commands.add(
-    DATA,
-    argument("--sets", nargs="+", choices=TEXT_SETS, default=list(TEXT_SETS)[:3]),
-    argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES)),
-)
-def search(options: argparse.Namespace) -> None:
-    """Compare searches of texts that are stored once each: a classifier on BM25 keys, and the library bm25s.
-
-    The texts are those of ``shared/texts.py``. Prints the error of the best answer, seconds to store all texts, and
-    microseconds to answer a query in one batch: CPU time on one thread.
-    """
-    sets = ((name, TEXT_SETS[name](options.data)) for name in options.sets)
-    rows = [[name, engine, *ENGINES[engine](texts)] for name, texts in sets for engine in options.engines]
-    print_table(["set", "engine", "error", "store, s", "us/query"], rows, digits=".4g")
 
 
 N_QUERIES, N_FOUND = 2000, 20
@@ -220,33 +166,21 @@ class Bm25s:
     """The library bm25s, which makes a new index for each change."""
 
     def __init__(self) -> None:
-        self.options: dict[str, Any] = {"stopwords": None, "token_pattern": TOKEN, "show_progress": False}
         self.texts: dict[int, str] = {}
 
     def add(self, first: int, texts: list[str]) -> None:
         """Store texts with the ids from ``first`` on."""
         self.texts.update(enumerate(texts, first))
-        self._build()
+        self.ids, self.search = list(self.texts), bm25s_search(list(self.texts.values()))
 
     def change(self, new: int, text: str, old: int) -> None:
         """Store a text and delete another."""
         del self.texts[old]
-        self.texts[new] = text
-        self._build()
-
-    def _build(self) -> None:
-        import bm25s
-
-        self.index, self.ids = bm25s.BM25(backend="numba"), list(self.texts)
-        self.index.index(bm25s.tokenize(list(self.texts.values()), **self.options), show_progress=False)
+        self.add(new, [text])
 
     def ask(self, queries: list[str]) -> list[int]:
         """Return the id of the best text for each query."""
-        import bm25s
-
-        options = {"k": ASKED, "n_threads": 1, "show_progress": False, "return_as": "documents"}
-        found = self.index.retrieve(bm25s.tokenize(queries, **self.options), **options)
-        return [self.ids[row[0]] for row in found]
+        return [self.ids[row[0]] for row in self.search(bm25s_tokens(queries), ASKED)]
 
 
 class Tantivy:
@@ -337,7 +271,5 @@ def engines(options: argparse.Namespace) -> None:
         )
 
 
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,10 +1,9 @@
-"""Compare classifiers of texts: errors, calibration, corrections, rejection and other languages."""
+"""Compare classifiers of texts: errors, calibration, learning of single texts, and rejection."""
 
 from __future__ import annotations
 
-from shared.commands import Commands, argument, print_table, timed  # before other libraries
+from shared.commands import Commands, argument, print_table, timed
 
-# isort: split
 import argparse
 import tempfile
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from shared.labelled_sets import MOST_QUERIES, read_lines
+from shared.labelled_sets import MOST_QUERIES, calibration_error, read_lines
 from shared.texts import TOKEN
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -94,32 +93,10 @@ def encoder_rivals(encoder: str) -> dict[str, Callable[[], Any]]:
     }
 
 
-def calibration_error(classifier: Any, texts: list[str], answers: np.ndarray) -> float:
-    """Return the expected calibration error, with ten bins of the highest probability."""
-    proba = classifier.predict_proba(texts)
-    sure, right = proba.max(axis=1), classifier.classes_[proba.argmax(axis=1)] == answers
-    bins = np.minimum((10 * sure).astype(int), 9)
-    return float(sum(abs((sure[bins == b] - right[bins == b]).sum()) for b in range(10)) / sure.size)
-
-
 def out_of_scope(classifier: Any, data: Taught) -> float:
     """Return the area under the curve when the highest probability separates questions in scope from others."""
     sure = [classifier.top_classes(texts, 1)[1][:, 0] for texts in (data.queries, data.others)]
     return float(roc_auc_score(np.repeat([1, 0], [len(part) for part in sure]), np.concatenate(sure)))
-
-
-def live_error(learner: Callable[[], Any], data: Taught) -> list[float]:
-    """Return the errors after adding a fifth of the classes text by text, and after one fit on all classes.
-
-    The first two errors are on the later classes, the others on the earlier ones.
-    """
-    classes = np.random.default_rng(1).permutation(np.unique(data.labels))
-    later, known = (data.of_classes(some) for some in np.split(classes, [classes.size // 5]))
-    live, refit = learner().fit(known.texts, known.labels), learner().fit(data.texts, data.labels)
-    for text, label in zip(later.texts, later.labels, strict=True):
-        live.partial_fit([text], [label])
-    pairs = [(part, one) for part in (later, known) for one in (live, refit)]
-    return [float(np.mean(one.predict(part.queries) != part.answers)) for part, one in pairs]
 
 
 @commands.add(
@@ -136,9 +113,8 @@ def classifier(options: argparse.Namespace) -> None:
 
     Prints errors (averaged over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
     For ``TextClassifier``, also prints the calibration error, the area under the curve for out-of-scope questions,
-    megabytes of the file, the mean time and the longest time to learn one text and, with the fewest shots, errors on
-    classes that are added later text by text, compared with a classifier that has learned all classes in one fit. With
-    ``--encoder``, also compares classifiers on the vectors of the encoder alone.
+    megabytes of the file, and the mean time and the longest time to learn one text. With ``--encoder``, also compares
+    classifiers on the vectors of the encoder alone.
     """
     ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}
     if options.encoder:
@@ -163,10 +139,6 @@ def classifier(options: argparse.Namespace) -> None:
         print_table(["", *headers, "classify one, us"], rows, folder.name)
         names = ["", "shots", "calibration error", "out of scope", "file, MB", "learn one, us", "longest, ms"]
         print_table(names, further, f"{folder.name}, further")
-        few = data.shots(int(options.shots[0]), 0)
-        live = [[name, *live_error(learner, few)] for name, learner in ours.items()]
-        names = ["", "later, live", "later, all at once", "others, live", "others, all at once"]
-        print_table(names, live, f"{folder.name}, classes that are added later")
 
 
 @commands.add(
@@ -212,32 +184,11 @@ def facts(classifier: Any, data: Taught) -> list[float]:
     with tempfile.NamedTemporaryFile() as file:
         classifier.save(file.name)
         size = Path(file.name).stat().st_size
-    error = calibration_error(classifier, data.queries, data.answers)
+    error = calibration_error(classifier, data.queries, data.answers, n_bins=10)
     pairs = list(zip(data.queries, data.answers, strict=True))[:N_WARMING]
     learned = [timed(classifier.partial_fit, [pair[0]], [pair[1]])[1] for pair in pairs]
     return [error, auc, size / 1e6, 1e6 * np.mean(learned[1:]), 1e3 * max(learned[1:])]
 
 
-FOREIGN = {
-    "wie ist das Wetter morgen": "weather",
-    "réserve un vol pour Paris": "book_flight",
-    "¿cuál es el saldo de mi cuenta?": "balance",
-    "我的信用卡丢了": "report_lost_card",
-    "qual è la capitale della Francia": "no intent",
-}
-
-
-@commands.add(argument("folder", type=Path, help="clinc150"), argument("--shots", type=int, default=5))
-def languages(options: argparse.Namespace) -> None:
-    """Classify texts in languages that are not in the training data, with ``encoder="use"``."""
-    data = taught(options.folder).shots(options.shots, 0)
-    fitted = TextClassifier("use", random_state=0).fit(data.texts, data.labels)
-    best, chances = fitted.top_classes(list(FOREIGN), 1)
-    rows = zip(FOREIGN, FOREIGN.values(), fitted.classes_[best[:, 0]], chances[:, 0], strict=True)
-    print_table(["text", "meaning", "answer", "probability"], rows)
-
-
-main = commands.main
-
 if __name__ == "__main__":
-    main()
+    commands.main()

@@ -1,4 +1,4 @@
-"""Classifiers over many labels, each in a process of its own: ours, one against all, PLT and XR-Linear.
+"""Classifiers over many labels, each in a process of its own: ours, PLT and XR-Linear.
 
 Each may need its own environment. PLT needs napkinXC. XR-Linear needs PECOS, which needs an old NumPy::
 
@@ -17,7 +17,6 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", 
 
 import contextlib
 import json
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-MODULES = {"ours": "cmt_numba", "linear": "sklearn", "plt": "napkinxc", "xr_linear": "pecos"}
+MODULES = {"ours": "cmt_numba", "plt": "napkinxc", "xr_linear": "pecos"}
 _CLOCK = time.process_time
 _SECONDS_ASKED = 0.3  # minimum total time, for which all queries are repeated
 _ROUNDS = 3  # at least
@@ -44,7 +43,6 @@ class Measured(NamedTuple):
     train_seconds: float  # of CPU time
     query_microseconds: float  # of CPU time; the minimum of several rounds of all queries
     peak: float  # megabytes of the whole process, data included
-    added: float  # megabytes on top of the data and the libraries
     model: float  # megabytes, in files
 
 
@@ -87,21 +85,6 @@ def ours(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
     return lambda: learner.top_labels(queries, k)[0], trained
 
 
-def linear(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
-    """Train scikit-learn's linear support vector machine for each label, which takes hours with many labels."""
-    import warnings
-
-    from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.svm import LinearSVC
-
-    warnings.simplefilter("ignore")  # labels that all examples have, or none
-    start = _CLOCK()
-    learner = OneVsRestClassifier(LinearSVC()).fit(X, Y.astype(int))
-    trained = _CLOCK() - start
-    (folder / "model").write_bytes(pickle.dumps(learner))
-    return lambda: np.argsort(-learner.decision_function(queries), axis=1)[:, :k], trained
-
-
 def plt(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
     """Train napkinXC's probabilistic label tree with its defaults and a seed. Errors vary by 0.01 between runs."""
     from napkinxc.models import PLT
@@ -137,7 +120,6 @@ def xr_linear(X: Any, Y: Any, queries: Any, k: int, folder: Path) -> Trained:
 
 LEARNERS: dict[str, Callable[[Any, Any, Any, int, Path], Trained]] = {
     "ours": ours,
-    "linear": linear,
     "plt": plt,
     "xr_linear": xr_linear,
 }
@@ -169,7 +151,6 @@ def work(name: str, folder: Path, k: int, out: Path) -> None:
     X, Y, queries = (read_part(folder, part) for part in ("X_train", "Y_train", "X_test"))
     __import__(MODULES[name])
     forget_peak()
-    before = resident_peak()
     answer, trained = LEARNERS[name](X, Y, queries, k, out)
     times: list[float] = []
     while len(times) < _ROUNDS or sum(times) < _SECONDS_ASKED:
@@ -180,9 +161,8 @@ def work(name: str, folder: Path, k: int, out: Path) -> None:
     for row, labels in enumerate(lists):
         best[row, : len(labels)] = labels[:k]
     np.save(out / "best.npy", best)
-    peak, size = resident_peak(), _size_of(out / "model") / 1e6
-    costs = Measured(best, trained, min(times) / len(best) * 1e6, peak, peak - before, size)._asdict()
-    del costs["best"]
+    microseconds, size = min(times) / len(best) * 1e6, _size_of(out / "model") / 1e6
+    costs = dict(zip(Measured._fields[1:], (trained, microseconds, resident_peak(), size)))  # noqa: B905
     (out / "costs.json").write_text(json.dumps(costs))
 
 

@@ -22,7 +22,7 @@ Splits use fixed seeds.
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,8 +36,6 @@ from cmt_numba.text import BM25Vectorizer
 
 TRANSLATIONS = ("KJV", "YLT", "Darby", "ASV", "BBE")
 MOST_QUERIES = 4000
-RANKS = (1, 3, 5)
-"""Ranks at which multi-label rankings are evaluated."""
 
 
 class LabelledSet(NamedTuple):
@@ -64,6 +62,14 @@ class MultilabelSet(NamedTuple):
     answers: Any
 
 
+def calibration_error(classifier: Any, queries: Any, answers: np.ndarray, n_bins: int = 15) -> float:
+    """Return the expected calibration error of the highest probability, in bins of equal width."""
+    proba = classifier.predict_proba(queries)
+    sure, right = proba.max(axis=1), classifier.classes_[proba.argmax(axis=1)] == answers
+    bins = np.minimum((n_bins * sure).astype(int), n_bins - 1)
+    return float(sum(abs((sure - right)[bins == b].sum()) for b in range(n_bins)) / sure.size)
+
+
 def read_multilabel(folder: Path) -> MultilabelSet:
     """Return the four matrices of a multi-label set."""
     parts = (f"{part}.npz" for part in ("X_train", "Y_train", "X_test", "Y_test"))
@@ -78,16 +84,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
-
-
-def vw_lines(X: Any, labels: Iterable[Iterable[int]]) -> list[str]:
-    """Return rows with their labels as lines in the format of Vowpal Wabbit."""
-    rows = scipy.sparse.csr_array(X)
-    return [
-        f"{','.join(map(str, of_row))} | "
-        + " ".join(f"{i}:{v:.5g}" for i, v in zip(rows.indices[a:b], rows.data[a:b], strict=True))
-        for of_row, a, b in zip(labels, rows.indptr[:-1], rows.indptr[1:], strict=True)
-    ]
 
 
 def few_of_each(labels: np.ndarray, n_shots: int) -> np.ndarray:

@@ -39,10 +39,8 @@ def logging_policies(X: Any, y: np.ndarray, n_learned: int) -> dict[str, np.ndar
     k = int(y.max()) + 1
     few, many = (np.concatenate([np.flatnonzero(y[:n_learned] == c)[:shots] for c in range(k)]) for shots in (2, 8))
     weak, good = (LogisticRegression(C=10.0).fit(X[rows], y[rows]).predict_proba(X) for rows in (few, many))
-    sharp = weak**2 / (weak**2).sum(axis=1, keepdims=True)
     best, best_of_good = np.eye(k)[weak.argmax(axis=1)], np.eye(k)[good.argmax(axis=1)]
-    policies = {"uniform": 0.0 * best, "epsilon 0.2": 0.8 * best, "softmax": 0.9 * sharp}
-    policies |= {"good": 0.9 * best_of_good, "bad": 0.9 * np.roll(best, 1, axis=1)}
+    policies = {"epsilon 0.2": 0.8 * best, "good": 0.9 * best_of_good, "bad": 0.9 * np.roll(best, 1, axis=1)}
     return {name: P + (1.0 - P.sum(axis=1, keepdims=True)) / k for name, P in policies.items()}
 
 

@@ -9,7 +9,7 @@ fifths are left out at random, and a tenth is misspelt.
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,9 +55,18 @@ def packages(folder: Path, n_stored: int, n_queries: int = 2000) -> Texts:
     return Texts([" ".join(text) for text in words], queries, answers)
 
 
-TEXT_SETS: dict[str, Callable[[Path], Texts]] = {
-    "bible, ASV": lambda folder: bible(folder, "ASV"),
-    "bible, BBE": lambda folder: bible(folder, "BBE"),
-    "packages, 30,000": lambda folder: packages(folder, 30_000),
-    "packages, 300,000": lambda folder: packages(folder, 300_000),
-}
+def bm25s_tokens(texts: list[str]) -> Any:
+    """Return the tokens of texts for bm25s."""
+    import bm25s  # type: ignore[import-not-found]
+
+    return bm25s.tokenize(texts, stopwords=None, token_pattern=TOKEN, show_progress=False)
+
+
+def bm25s_search(texts: list[str]) -> Callable[[Any, int], np.ndarray]:
+    """Return a search of bm25s, which takes tokens of queries and a number of results, and returns positions."""
+    import bm25s
+
+    index = bm25s.BM25(backend="numba")
+    index.index(bm25s_tokens(texts), show_progress=False)
+    ask = {"n_threads": 1, "show_progress": False, "return_as": "documents"}
+    return lambda tokens, k: np.asarray(index.retrieve(tokens, k=k, **ask))

@@ -107,11 +107,10 @@ def graph_of(X: np.ndarray) -> tuple[Any, float]:
     return graph, timed(lambda: graph.add_items(X, np.arange(len(X)), num_threads=1))[1]
 
 
-def file_of(X: np.ndarray, kind: str = "Flat", *, lists: bool = True) -> tuple[Any, float]:
-    """Return faiss's inverted file of some rows, or a single list of all, and the seconds to build it."""
+def file_of(X: np.ndarray, kind: str = "Flat") -> tuple[Any, float]:
+    """Return faiss's inverted file of some rows, and the seconds to build it."""
     import faiss  # type: ignore[import-not-found]
 
     faiss.omp_set_num_threads(1)
-    what = f"IVF{int(4 * np.sqrt(len(X)))},{kind}" if lists else kind
-    index = faiss.index_factory(X.shape[1], what, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(X.shape[1], f"IVF{int(4 * np.sqrt(len(X)))},{kind}", faiss.METRIC_INNER_PRODUCT)
     return index, timed(lambda: (index.train(X), index.add(X)))[1]
