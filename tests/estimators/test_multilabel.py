@@ -11,7 +11,6 @@ from conftest import needs_jit
 from internals import heads_room, model_of, trained_head
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression
 from sklearn.metrics import f1_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
@@ -47,7 +46,7 @@ from cmt_numba._heads import (
     with_means_in_lists,
     without_digest,
 )
-from cmt_numba._kernels import NONE, arrays_of
+from cmt_numba._kernels import NONE
 from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
 
@@ -261,15 +260,6 @@ def test_sparse_scorers_lie_in_lists_while_nothing_is_learned():
 
 
 @needs_jit
-def test_sparse_scorers_are_the_same_on_any_number_of_threads():
-    X, Y = topics(300)
-    X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
-    one, three = (model_of(CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y)).index.head for n in (1, 3))
-    for path, array in arrays_of(one).items():
-        np.testing.assert_array_equal(arrays_of(three)[path], array, path)
-
-
-@needs_jit
 def test_the_width_of_rows_does_not_change_answers():
     X, Y = topics(200)
     X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
@@ -328,20 +318,6 @@ def test_few_labels_are_learned_one_against_all(form: Any):
     columns, scores = learned.top_labels(form(queries), 3)
     assert np.mean(answers[np.arange(300), columns[:, 0]]) > 0.97
     assert (np.diff(scores, axis=1) <= 0).all()
-
-
-@needs_jit
-def test_many_labels_come_close_to_one_against_all():
-    X, Y = topics(1500, n_labels=1100, width=100)
-    queries, answers = topics(100, n_labels=1100, seed=1, width=100)
-    learned = CMTMultilabelClassifier(**FEW).fit(X, scipy.sparse.csr_array(Y))
-    assert trained_head(learned).common.labels.size < 100
-    found, scores = learned.top_labels(queries, 1)
-    against_all = LinearRegression().fit(unit(X), Y).predict(unit(queries))
-    best = answers[np.arange(100), against_all.argmax(axis=1)].mean()
-    assert answers[np.arange(100), found[:, 0]].mean() >= best - 0.1
-    assert (learned.predict(queries) != answers).sum() <= 1.25 * ((against_all > 0.5) != answers).sum()
-    assert scores.dtype == np.float32
 
 
 @needs_jit

@@ -158,13 +158,6 @@ def test_teaching_forgets_only_when_asked_to(dense_keys: np.ndarray):
     assert len(forgotten) > n_nodes / 2
 
 
-def test_the_same_row_may_be_taught_twice(rng: np.random.Generator):
-    tree = ContextualMemoryTree(random_state=0)
-    ids = tree.insert(rng.normal(size=(5, 3)))
-    tree.teach(rng.normal(size=(2, 3)), [ids[0], ids[0]])
-    tree.check_invariants()
-
-
 # Head
 
 

@@ -153,17 +153,6 @@ def test_without_rewards_scores_are_similarities(rng):
     np.testing.assert_allclose(memory.rank(candidates), candidates[2], atol=1e-5)
 
 
-def test_summary_reports_the_gain(rng):
-    keys, ask = confused(rng)
-    memory = Memory(keys, n=40)
-    assert not memory.model.is_used
-    teach(memory, ask, rng)
-    learned = memory.model.learned()
-    assert [part.name for part in learned.parts] == list(PART_NAMES)
-    assert 0.0 < learned.interval[0] < learned.gain < learned.interval[1] <= 1.0
-    assert {type(end) for end in learned.interval} == {float}  # prints without np.float64
-
-
 KINDS = {  # rewards that say nothing about memories
     "ones": lambda rng, shown: np.ones(shown.shape),
     "zeros": lambda rng, shown: np.zeros(shown.shape),
@@ -190,6 +179,7 @@ def test_rewards_that_say_nothing_leave_the_ranking_static(rng, name, k):
 def test_some_queries_are_ranked_statically_to_measure_the_gain(rng):
     keys, ask = confused(rng)
     memory = Memory(keys, n=40)
+    assert not memory.model.is_used
     teach(memory, ask, rng)
     wanted = rng.integers(0, 40, 2000)
     queries, model = ask(wanted), memory.model
@@ -198,8 +188,12 @@ def test_some_queries_are_ranked_statically_to_measure_the_gain(rng):
     assert abs(chosen.mean() - model.share) < 0.02
     np.testing.assert_array_equal(model.is_chosen(queries), chosen)
     static = memory.candidates(queries)[1][:, 0]
-    low, high = model.learned().interval
+    learned = model.learned()
+    low, high = learned.interval
     assert low < np.mean(memory.query(queries)[:, 0] == wanted) - np.mean(static == wanted) < high
+    assert 0.0 < low < learned.gain < high <= 1.0
+    assert {type(end) for end in learned.interval} == {float}  # prints without np.float64
+    assert [part.name for part in learned.parts] == list(PART_NAMES)
 
 
 def test_known_answers_teach_by_the_memories_that_were_passed_over(rng):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from failures import failing
 from internals import forest_of, set_durations, tree_folder
 from journals import OPTIONS, Opened, crashed, entries_in, journal_of, same, snapshots_in
 from saved import dense_rows, sparse_rows
@@ -248,18 +247,6 @@ def test_options_of_an_existing_tree(folder: Path, opened: Opened):
 
 
 # Failures in the middle of a change
-
-
-def test_an_interrupted_change(opened: Opened):
-    tree = opened(**OPTIONS)
-    tree.insert(dense_rows(50, 8))
-    with failing("_forest.insert_slots", KeyboardInterrupt):
-        tree.insert(dense_rows(5, 8))
-    assert len(tree) == 50
-    assert tree.insert(dense_rows(5, 8)).tolist() == [50, 51, 52, 53, 54]
-    assert journal_of(tree).sequence == 2
-    tree.close()
-    assert opened().insert(dense_rows(5, 8)).tolist() == [55, 56, 57, 58, 59]
 
 
 @pytest.mark.parametrize(

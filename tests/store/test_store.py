@@ -15,7 +15,7 @@ from conftest import FORM_OF
 from internals import contents_of, filters_of, store_records, store_results, store_state
 from stores import BAD_CALLS, X2, filled, true_scores, vectors
 
-from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
+from cmt_numba import MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import METRICS, Items
 from cmt_numba.store._eviction import RandomOrder
@@ -394,20 +394,6 @@ def test_files_and_pickles(metric: str, mmap: bool, tmp_path: Path):
     assert empty.metric == metric
 
 
-def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
-    path = tmp_path / "store.cmt"
-    ContextualMemoryTree().save(path)
-    with pytest.raises(FileFormatError, match="of type MemoryStore, got"):
-        MemoryStore.load(path)
-    store.save(path)
-    contents = bytearray(path.read_bytes())
-    at = contents.index(b"CREATE TABLE facts")
-    contents[at] ^= 1
-    path.write_bytes(contents)
-    with pytest.raises(FileFormatError):
-        MemoryStore.load(path)
-
-
 # Threads
 
 
@@ -479,29 +465,9 @@ def test_a_filter_cannot_change_the_store(in_folder: bool, tmp_path: Path):
         check(store)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_many_vectors_are_replaced_in_blocks(sparse: bool, monkeypatch: pytest.MonkeyPatch):
-    X = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
-    X = scipy.sparse.csr_array(X) if sparse else X
-    monkeypatch.setattr("cmt_numba.store._contents.ROWS_IN_A_STEP", 10)
-    store = MemoryStore(random_state=0)
-    store.add(range(30), X[:30])
-    payloads = list(range(40))
-    store.upsert(range(5, 45), X[20:], payloads)
-    assert store.get(list(range(5, 45))).payloads == payloads
-    assert store.query(X[20:], 1).keys[:, 0].tolist() == list(range(5, 45))
-    check(store)
-
-
 def test_metrics_have_other_names():
     for name, metric in (("l2", "euclidean"), ("ip", "inner_product")):
         assert MemoryStore(metric=name).metric == metric
-
-
-def test_memories_are_counted(store: MemoryStore):
-    assert store.count() == 60
-    assert store.count({"odd": True}) == 30
-    assert store.count(["k1", "k2"]) == 2
 
 
 def test_a_new_store_in_memory_does_not_query_its_database(monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORM_OF
-from failures import failing
 from internals import contents_of, store_state
 
 from cmt_numba import MemoryStore
@@ -240,14 +239,6 @@ def test_what_was_learned_of_a_memory_is_forgotten_with_it(form: str):
     store.upsert(rewarded[:2], to(rows(2, 9)))
     store.check_invariants()
     store.query(to(rows(3)), 5)
-
-
-def test_a_failed_upsert_forgets_nothing():
-    store, plain = taught(), taught()
-    rewarded = int(contents_of(store).state.feedback.model.ids[0])  # type: ignore[union-attr]
-    with failing("store._contents.StoreContents.insert"):
-        store.upsert([rewarded, N], rows(2, 8))
-    assert_same(store, plain)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -390,24 +390,6 @@ def test_a_reader_follows_all_kinds_of_changes(few_lookups: bool, folder: Path):
             assert contents_of(reader).records.facts() == {"fact": 1}
 
 
-def test_a_reader_notices_a_folder_that_replaces_its_own(folder: Path, tmp_path: Path):
-    with MemoryStore(folder, random_state=0) as old:
-        for i in range(5):
-            old.upsert(f"old{i}", vectors(1, i))
-    with MemoryStore(folder, read_only=True) as reader:
-        with MemoryStore(tmp_path / "built", random_state=0) as new:
-            new.add(["new0", "new1"], vectors(2))
-        folder.rename(tmp_path / "previous")
-        (tmp_path / "built").rename(folder)
-        assert reader.refresh()
-        assert sorted(reader) == ["new0", "new1"]
-        assert not reader.refresh()
-        with MemoryStore(folder) as new:
-            new.upsert("new2", vectors(1))
-        assert reader.refresh()
-        assert sorted(reader) == ["new0", "new1", "new2"]
-
-
 def test_a_reader_notices_a_backup_that_is_restored(folder: Path, tmp_path: Path):
     """Its numbers of changes may be below or above those of the reader."""
     with MemoryStore(folder, random_state=0) as store:
