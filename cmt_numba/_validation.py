@@ -111,13 +111,11 @@ def unit_rows(X: Any, *, sparse: bool | None = None, n_threads: int = 1) -> kern
 
 def as_rows(X: Any) -> Any:
     """Return a one-dimensional array or list of numbers as a single row, and anything else unchanged."""
-    if getattr(X, "ndim", 1) == 2:
-        return X
+    if isinstance(X, np.ndarray):
+        return X.reshape(1, -1) if X.ndim == 1 and X.dtype.kind in "fiub" else X
     if scipy.sparse.issparse(X) and X.ndim == 1:
         cells = X.tocoo()
         return scipy.sparse.coo_array((cells.data, (np.zeros(cells.nnz, np.int32), *cells.coords)), (1, X.shape[0]))
-    if isinstance(X, np.ndarray):
-        return X.reshape(1, -1) if X.ndim == 1 and X.dtype.kind in "fiub" else X
     is_vector = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], int | float | np.number)
     return [X] if is_vector else X
 

@@ -235,9 +235,9 @@ class StoreContents(DurableForm):
         A single vector becomes a row. Raise TypeError or ValueError if a row is unusable, or if the number of rows is
         not that of ``others``, the words of texts.
         """
-        index = self.state.index
+        index, X = self.state.index, as_rows(X)
         if not is_dense(X, index):
-            X = check_matrix(as_rows(X), n_features=None if index is None else index.n_features)
+            X = check_matrix(X, n_features=None if index is None else index.n_features)
             if index is not None and (self.state.form == "dense") != isinstance(X, np.ndarray):
                 X = X.toarray() if self.state.form == "dense" else scipy.sparse.csr_array(X)
         checks.check_values(X, self.state.options.metric)
