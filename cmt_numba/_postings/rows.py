@@ -65,13 +65,17 @@ class RowIndex:
         return self._rows(self._slots.find(ids))
 
     def _rows(self, slots: np.ndarray) -> Any:
-        stored, there = self._stored, slots != NONE
-        first = np.where(there, stored.offsets[slots], 0)
-        sizes = np.where(there, stored.offsets[slots + 1], 0) - first
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        cells = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
-        rows = stored.values[cells], stored.features[cells], offsets
+        offsets, cells = self._cells(slots)
+        rows = self._stored.values[cells], self._stored.features[cells], offsets
         return scipy.sparse.csr_array(rows, (slots.size, self.n_features))
+
+    def _cells(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the offsets of rows and the positions of their cells. The slot NONE has no cells."""
+        offsets, there = self._stored.offsets, slots != NONE
+        first = np.where(there, offsets[slots], 0)
+        sizes = np.where(there, offsets[slots + 1], 0) - first
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        return ends, np.arange(ends[-1]) + np.repeat(first - ends[:-1], sizes)
 
     # Changes
 

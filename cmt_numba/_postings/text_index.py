@@ -51,11 +51,17 @@ class TextIndex(RowIndex):
         self.spelling: Any = None  # the words of texts, after the first query that corrects words
         self._rooms: list[Any] = []  # unused buffers for searches
         self._removed = GrowingColumns(np.empty(0, np.int64))
-        self._hold(_NO_POSTINGS)
+        self._set_postings(_NO_POSTINGS)
 
-    def _hold(self, postings: WordPostings) -> None:
+    def _set_postings(self, postings: WordPostings) -> None:
         self._postings = postings
-        self._held = held(self._stored), held(postings)
+        self._held: tuple[Any, Any] | None = None  # until the first search after a change
+
+    def _held_arrays(self) -> tuple[Any, Any]:
+        found = self._held
+        if found is None:
+            found = self._held = held(self._stored), held(self._postings)
+        return found
 
     # Changes
 
@@ -67,7 +73,7 @@ class TextIndex(RowIndex):
         ids, lengths = ids[has_words], np.add.reduceat(words.data, words.indptr[:-1][has_words])
         self._count(words.indices, 1, lengths)
         self._append(ids, words.indptr[1:][has_words], words.indices, words.data, lengths)
-        self._hold(self._postings)
+        self._set_postings(self._postings)
         if self.spelling is not None:
             self.spelling.unread.append(ids)
         self._list_if_due()
@@ -77,10 +83,10 @@ class TextIndex(RowIndex):
         slots = self._slots.find(ids)
         slots = slots[slots != NONE]
         if slots.size > 0:
-            self._count(self._rows(slots).indices, -1, self._stored.sizes[slots])
+            self._count(self._stored.features[self._cells(slots)[1]], -1, self._stored.sizes[slots])
             self._drop(slots)
             self._removed = self._removed.appended(slots[slots < self._n_listed])
-            self._hold(self._postings._replace(removed=self._removed.columns[0]))
+            self._set_postings(self._postings._replace(removed=self._removed.columns[0]))
             self._list_if_due()
 
     def _count(self, words: np.ndarray, sign: int, lengths: np.ndarray) -> None:
@@ -99,7 +105,7 @@ class TextIndex(RowIndex):
         offsets = self._stored.offsets[: self._n_slots + 1]
         words = self._stored.features[: offsets[-1]]
         if words.size == 0:
-            self._hold(_NO_POSTINGS)
+            self._set_postings(_NO_POSTINGS)
             return
         order = np.argsort(words, kind="stable")
         slots = np.repeat(np.arange(self._n_slots, dtype=np.int32), np.diff(offsets))[order]
@@ -107,7 +113,7 @@ class TextIndex(RowIndex):
         starts = np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
         most, least = np.maximum.reduceat(counts, starts), np.minimum.reduceat(lengths, starts)
         lists = ordered[starts], np.append(starts, order.size), slots, counts, lengths, most, least
-        self._hold(WordPostings(*lists, self._removed.columns[0]))
+        self._set_postings(WordPostings(*lists, self._removed.columns[0]))
 
     # Searches
 
@@ -136,7 +142,7 @@ class TextIndex(RowIndex):
         Equal scores are sorted by id. Ids are -1 and scores minus infinity if there are fewer texts.
         """
         ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-        stored, postings = self._held
+        stored, postings = self._held_arrays()
         mask = _NO_MASK if among is None else among.mask
 
         def search(first: int, stop: int) -> None:
@@ -161,7 +167,7 @@ class TextIndex(RowIndex):
         """Return the float64 scores of ids for each query, arrays of shape (n, m); 0 for an id without a text."""
         scores = np.empty(ids.shape)
         for row, query in enumerate(queries):
-            score_texts(self._held[0], query, self._slots.find(ids[row]), scores[row])
+            score_texts(self._held_arrays()[0], query, self._slots.find(ids[row]), scores[row])
         return scores
 
     # Files

@@ -87,6 +87,8 @@ class MemoryContent(NamedTuple):
 
     def rows(self, rows: np.ndarray | slice) -> Self:
         """Return some of the memories."""
+        if isinstance(rows, slice) and rows == slice(0, len(self.payloads)):
+            return self
         X, words = (None if part is None else part[rows] for part in (self.X, self.words))
         numbers = range(len(self.texts))[rows] if isinstance(rows, slice) else rows
         texts, payloads = ([part[row] for row in numbers] for part in (self.texts, self.payloads))
