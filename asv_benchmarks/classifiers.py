@@ -296,7 +296,9 @@ def forgotten(labelled: LabelledSet, share: float) -> list[float]:
     gone = rng.choice(np.unique(y), labelled.n_classes // 10, replace=False)
     left = np.flatnonzero(~np.isin(y, gone))
     ids = rng.choice(left, int(share * left.size), replace=False)
-    classifier = CMTClassifier(random_state=0).fit(X, y).remove_classes(gone).remove(ids)
+    classifier = CMTClassifier(random_state=0).fit(X, y).remove_classes(gone)
+    if ids.size > 0:
+        classifier.remove(ids)
     rest = np.setdiff1d(left, ids)
     refit = CMTClassifier(random_state=0).fit(X[rest], y[rest])
     asked = np.isin(labelled.answers, refit.classes_)

@@ -183,8 +183,10 @@ def _store(X: Any) -> None:
     store.add(keys, X, [{"even": i % 2 == 0} for i in keys])
     store.query(X, 3)
     store.query(X[:1], 3, where={"even": True})
-    store.feedback(X[:2], keys[:2], [1.0, 0.0])
-    store.query(X, 3)
+    for _ in range(4):  # until the ranking that was learned is used
+        shown = store.query(X, 3).keys
+        store.feedback(X, shown, np.tile([0.0, 0.0, 1.0], (_FEW, 1)))
+    store.query(X[:1], 3)
     store.upsert(keys[:2], X[:2])
     store.delete(keys[:2])
     store = MemoryStore(random_state=0)
@@ -202,7 +204,7 @@ def _classifier(X: Any) -> None:
     y = [i % 5 for i in range(_FEW)]
     learned = CMTClassifier(random_state=0).fit(X, y)
     learned.predict_proba(X)
-    learned.partial_fit(X, y)
+    learned.partial_fit(X, y).partial_fit(X[:2], y[:2])
     learned.kneighbors(X)
     learned.set_params(method="scored_neighbors").kneighbors(X)
     learned.set_params(method="head")
