@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ class QueryChecks:
         self._n_rows = 0.0
         self._begin = 0.0  # the place of the first checked row in its batch, from 0 to 1
         self._waiting: list[CheckedQuery] = []
+        self._taking = Lock()
         self._recalls: deque[float] = deque(maxlen=_LATEST)
 
     @property
@@ -50,8 +52,10 @@ class QueryChecks:
         self._n_rows %= _ROWS_PER_CHECK
         self._begin = (self._begin + _GOLDEN) % 1.0
         rows = (len(Q) * ((self._begin + np.arange(n) / n) % 1.0)).astype(int)
-        self._waiting.extend(CheckedQuery(Q[i].copy(), k, target_recall) for i in rows)
-        if len(self._waiting) < _AT_ONCE:
-            return []
-        waiting, self._waiting = self._waiting, []
+        chosen = [CheckedQuery(Q[i].copy(), k, target_recall) for i in rows]
+        with self._taking:
+            self._waiting.extend(chosen)
+            if len(self._waiting) < _AT_ONCE:
+                return []
+            waiting, self._waiting = self._waiting, []
         return waiting

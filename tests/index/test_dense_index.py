@@ -1,6 +1,7 @@
 """``DenseIndex`` against a naive model."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -522,3 +523,30 @@ def test_checked_queries_are_spread_over_the_rows_of_batches():
         checked += [query.x[0] for query in checks.due(Q, 10, 0.95, together=True)]
     assert len(checked) == 500 * 250 // 1024 // 8 * 8
     assert np.histogram(checked, 10, (0.0, 1000.0))[0].min() >= len(checked) // 12
+
+
+class RowsThatWait:
+    """Rows of queries. Reading one calls ``meanwhile``, as if another thread ran."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile = meanwhile
+
+    def __len__(self) -> int:
+        return 2 * 1024
+
+    def __getitem__(self, _: Any) -> np.ndarray:
+        self._meanwhile()
+        return np.zeros(1)
+
+
+def test_checked_queries_that_a_thread_has_taken_do_not_change_because_of_another():
+    checks, taken = index_room.query_checks.QueryChecks(), []
+
+    def take() -> None:
+        found = checks.due(np.zeros((8 * 1024, 1)), 1, 0.95, together=False)
+        taken.append((found, len(found)))
+
+    rows: Any = RowsThatWait(take)
+    checks.due(rows, 1, 0.95, together=False)
+    assert taken[0][1] > 0
+    assert all(len(found) == n for found, n in taken)
