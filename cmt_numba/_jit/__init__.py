@@ -23,7 +23,16 @@ from .bits import (
     signs_of,
     transform_block,
 )
-from .decorators import as_python, inner, inner_allocating, inner_called, inner_exported, inner_fastmath, kernel
+from .decorators import (
+    as_python,
+    inner,
+    inner_allocating,
+    inner_called,
+    inner_exported,
+    inner_fastmath,
+    kernel,
+    quick_kernel,
+)
 from .held import held
 from .inlining import Known, known
 from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_soon

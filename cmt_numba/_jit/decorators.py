@@ -1,8 +1,9 @@
 """Decorators that compile kernels and the functions that kernels call.
 
 ``kernel`` compiles a function that Python calls to process a whole batch. Its machine code is cached on disk. It
-releases the global interpreter lock except for small batches (``interpreter_lock.py``). The other decorators compile
-functions that kernels call, whose code becomes part of each kernel:
+releases the global interpreter lock except for small batches (``interpreter_lock.py``). A ``quick_kernel``, which takes
+about a microsecond, always keeps the lock. The other decorators compile functions that kernels call, whose code becomes
+part of each kernel:
 
 - ``inner`` inlines the function. Passing the hundred words that describe a state would take longer than running
   most of these functions.
@@ -101,7 +102,7 @@ def _decorator(*, is_kept: bool = False, **options: Any) -> Callable[[Any], Any]
     """Return a decorator that compiles functions with some options; ``is_kept`` caches the machine code on disk."""
 
     def decorated(function: Any) -> Any:
-        dispatcher: Any = njit(**_OPTIONS, **options)(function)
+        dispatcher: Any = njit(**_OPTIONS | options)(function)
         if dispatcher is function:  # NUMBA_DISABLE_JIT is set
             return function
         if is_kept and _CACHE:
@@ -119,6 +120,7 @@ _FROM_PYTHON: dict[str, Any] = {"pipeline_class": KernelCompiler}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 
 kernel = _decorator(**_FROM_PYTHON, is_kept=True)
+quick_kernel = _decorator(**_FROM_PYTHON, is_kept=True, nogil=False)
 inner = _decorator(**_UNWRAPPED, forceinline=True)
 inner_exported = _decorator(**_FROM_PYTHON, forceinline=True)
 inner_fastmath = _decorator(**_UNWRAPPED, forceinline=True, fastmath={"contract", "nsz", "reassoc"})

@@ -98,6 +98,7 @@ from .rows import (
     rescaled,
     row_of,
     sort_cells,
+    square_of_row,
     squared_length,
     standardize_rows,
 )

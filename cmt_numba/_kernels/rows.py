@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._jit import inner, inner_fastmath, kernel
+from .._jit import inner, inner_fastmath, kernel, quick_kernel
 
 UNSCALED = np.float32(1.0)  # scale of a row that is not a code
 
@@ -209,6 +209,13 @@ def dot(x, a, y, c, n):
     for i in range(n):
         total += np.float32(left[i]) * np.float32(right[i])
     return total
+
+
+@quick_kernel
+def square_of_row(X):
+    """Return the sum of the squares of the first row of a float32 array."""
+    x = X[0]
+    return dot(x, 0, x, 0, x.size)
 
 
 @inner
