@@ -28,8 +28,7 @@ def in_form(X: np.ndarray, sparse: bool) -> Any:
     return scipy.sparse.csr_array(X) if sparse else X
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize(("sparse", "noise"), [(False, 0.0), (True, 0.1)])
 def test_rewards_raise_the_reward_far_above_that_of_similarity(sparse: bool, noise: float):
     keys, of_keys, contexts, wanted = topics(0)
     rng, rewards = np.random.default_rng(1), np.zeros(wanted.size)

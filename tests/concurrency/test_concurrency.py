@@ -358,8 +358,10 @@ def test_first_inserts_race():
 
 
 @needs_jit
-@pytest.mark.parametrize("eviction", ["least_recently_returned", "oldest", "random"])
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize(
+    ("eviction", "form"),
+    [("least_recently_returned", np.asarray), ("oldest", scipy.sparse.csr_array), ("random", np.asarray)],
+)
 def test_bounded_trees_and_filtered_queries(eviction: str, form: Callable[[np.ndarray], Any]):
     """Memories are evicted, replaced and moved while other threads query some of them."""
     rng = np.random.default_rng(0)

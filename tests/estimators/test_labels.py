@@ -147,12 +147,6 @@ def test_lists_that_mix_numbers_and_strings_are_refused(call: str):
         calls[call]()
 
 
-def test_lists_of_labels_do_not_mix_names_and_numbers():
-    mixed: Any = [[1], ["a"], [1, "a"], []]
-    with pytest.raises(TypeError, match="must not mix strings with values of type int, such as 1"):
-        CMTMultilabelClassifier(**FEW).fit(X, mixed)
-
-
 def test_lists_that_numpy_would_round_are_refused():
     with pytest.raises(TypeError, match="labels of one type"):
         learned([2**53 + 1, 2**53, 1.0])
