@@ -46,7 +46,7 @@ from cmt_numba._heads import (
     with_means_in_lists,
     without_digest,
 )
-from cmt_numba._kernels import NONE
+from cmt_numba._kernels import NONE, arrays_of
 from cmt_numba._postings import heavy_cells, list_by_feature
 from cmt_numba._validation import check_rows
 
@@ -533,3 +533,12 @@ def test_new_labels_are_found_at_once(rng: np.random.Generator):
     classifier = CMTMultilabelClassifier(random_state=0).fit(X[old], Y[old])
     classifier.partial_fit(X[1090:], Y[1090:])
     np.testing.assert_array_equal(classifier.top_labels(X[1090:], 1)[0][:, 0], np.arange(1090, 1100))
+
+
+@needs_jit
+def test_sparse_scorers_are_the_same_on_any_number_of_threads():
+    X, Y = topics(300)
+    X, Y = scipy.sparse.csr_array(X), with_rare_labels(Y)
+    one, three = (model_of(CMTMultilabelClassifier(random_state=0, n_jobs=n).fit(X, Y)).index.head for n in (1, 3))
+    for path, array in arrays_of(one).items():
+        np.testing.assert_array_equal(arrays_of(three)[path], array, path)

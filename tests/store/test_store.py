@@ -15,7 +15,7 @@ from conftest import FORM_OF
 from internals import contents_of, filters_of, store_records, store_results, store_state
 from stores import BAD_CALLS, X2, filled, true_scores, vectors
 
-from cmt_numba import MemoryStore
+from cmt_numba import ContextualMemoryTree, FileFormatError, MemoryStore
 from cmt_numba.journal import JournalError
 from cmt_numba.store import METRICS, Items
 from cmt_numba.store._eviction import RandomOrder
@@ -616,3 +616,17 @@ def test_no_result_is_below_the_lowest_score(listed: MemoryStore):
     assert listed.query(vectors(1), min_score=2.0)[0] == []
     with pytest.raises(ValueError, match="min_score"):
         listed.query(vectors(1), min_score=np.nan)
+
+
+def test_foreign_and_damaged_files_are_refused(store: MemoryStore, tmp_path: Path):
+    path = tmp_path / "store.cmt"
+    ContextualMemoryTree().save(path)
+    with pytest.raises(FileFormatError, match="of type MemoryStore, got"):
+        MemoryStore.load(path)
+    store.save(path)
+    contents = bytearray(path.read_bytes())
+    at = contents.index(b"CREATE TABLE facts")
+    contents[at] ^= 1
+    path.write_bytes(contents)
+    with pytest.raises(FileFormatError):
+        MemoryStore.load(path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FORM_OF
+from failures import failing
 from internals import contents_of, store_state
 
 from cmt_numba import MemoryStore
@@ -376,3 +377,11 @@ def test_coins_leave_the_ranking_of_queries_with_texts_static():
         stores[0].feedback(Q[some], shown, rng.integers(0, 2, shown.shape), texts=asked[some])
     found, expected = (store.query(Q, 5, texts=asked) for store in stores)
     np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_a_failed_upsert_forgets_nothing():
+    store, plain = taught(), taught()
+    rewarded = int(contents_of(store).state.feedback.model.ids[0])  # type: ignore[union-attr]
+    with failing("store._contents.StoreContents.insert"):
+        store.upsert([rewarded, N], rows(2, 8))
+    assert_same(store, plain)

@@ -749,3 +749,19 @@ def test_wrong_labels_do_little_harm():
     untuned = np.mean(LinearSVC().fit(X, noisy).predict(Q) != right)
     classifier = TextClassifier(random_state=0).fit(texts, noisy)
     assert np.mean(classifier.predict(asked) != right) < untuned - 0.02
+
+
+def test_a_new_class_is_known_after_a_few_texts(classifier):
+    for text in sentences(LATER, 5, 0):
+        classifier.partial_fit([text], ["sport"])
+    assert classifier.classes_.tolist() == ["food", "music", "sport", "weather"]
+    texts, labels = labelled(5, seed=1)
+    assert np.mean(classifier.predict(sentences(LATER, 10, 1)) == "sport") >= 0.8
+    assert np.mean(classifier.predict(texts) == labels) >= 0.9
+
+
+def test_doubtful_texts_are_rejected(classifier):
+    texts = [*sentences(WORDS["food"], 1, 5), "quantum chromodynamics"]
+    sure = classifier.predict_proba(texts).max(axis=1)
+    assert sure[0] > sure[1]
+    assert classifier.predict(texts, reject_below=float(sure.mean())).tolist() == ["food", ""]
