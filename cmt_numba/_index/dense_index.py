@@ -16,6 +16,7 @@ from .effort import (
     MORE_IF_ALIKE,
     N_AT_ONCE,
     N_COLUMNS,
+    N_CONTRAST_COLUMNS,
     N_MEASURED,
     N_MEASURED_OF_LISTS,
     N_MEASURED_OF_OTHERS,
@@ -23,6 +24,7 @@ from .effort import (
     N_REFERENCES,
     N_SAMPLES,
     RANKS,
+    SAMPLES_PER_QUERY_BETWEEN,
     Gaps,
 )
 from .few_vectors import compare_few
@@ -70,6 +72,12 @@ def _products(Q: np.ndarray, vectors: np.ndarray | None) -> np.ndarray:
         return np.asarray(Q @ vectors.T)
 
 
+def _unit(X: np.ndarray) -> np.ndarray:
+    """Return vectors of length 1 in float64."""
+    V = X.astype(np.float64)
+    return np.asarray(V / np.maximum(np.sqrt(np.square(V).sum(axis=1)), 1e-300)[:, None])
+
+
 class Allowed:
     """The result of :meth:`DenseIndex.allow`: the vectors that a search may return, until the index changes."""
 
@@ -107,7 +115,8 @@ class DenseIndex:
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
-        self._gaps = Gaps(np.empty((0, N_COLUMNS), np.float32), 0, n_features, metric)
+        samples, contrasts = np.empty((0, N_COLUMNS), np.float32), np.empty((0, N_CONTRAST_COLUMNS), np.float32)
+        self._gaps = Gaps(samples, contrasts, 0, n_features, metric)
         self._due = 0.0  # number of samples
         self._n_measured, self._n_lists_measured = 1, 1  # vectors and lists at the last sample
         self._checks = QueryChecks()
@@ -275,7 +284,17 @@ class DenseIndex:
         slots, references = rng.integers(n, size=n_samples), rng.integers(n, size=N_REFERENCES)
         X = self._vectors_in(slots)
         radius = COPY * self._usual_distance(X, self._vectors_in(references))
-        self._gaps = self._gaps.with_samples(self._samples_of(X, slots, radius), most)
+        samples, contrasts = self._samples_of(X, slots, radius)
+        n_between = n_samples // SAMPLES_PER_QUERY_BETWEEN
+        between = self._between(X[:n_between], self._vectors_in(rng.integers(n, size=n_between)))
+        _, of_between = self._samples_of(between, np.full(n_between, NONE))
+        of_between[:, : RANKS.size] = np.nan
+        self._gaps = self._gaps.with_samples(samples, np.concatenate([contrasts, of_between]), most)
+
+    def _between(self, X: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return queries halfway between vectors and others."""
+        A, B = (some.astype(np.float64) if self.metric == "euclidean" else _unit(some) for some in (X, others))
+        return np.ascontiguousarray((A + B) / 2.0, np.float32)
 
     def _usual_distance(self, X: np.ndarray, references: np.ndarray) -> float:
         """Return the median distance of vectors from the nearest of some others, on the scale of codes."""
@@ -283,7 +302,7 @@ class DenseIndex:
         scale = float(self._state.numbers[SCALE])
         if self.metric == "cosine":
             scale = 1.0
-            A, B = (some / np.maximum(np.sqrt(np.square(some).sum(axis=1)), 1e-300)[:, None] for some in (A, B))
+            A, B = _unit(A), _unit(B)
         squares = np.square(A).sum(axis=1)[:, None] - 2.0 * A @ B.T + np.square(B).sum(axis=1)
         return scale * float(np.sqrt(max(np.median(squares.min(axis=1)), 0.0)))
 
@@ -293,34 +312,40 @@ class DenseIndex:
         The vector with the id ``ids[i]``, which may be -1, does not count as a result of query ``i``.
         """
         if len(self) > _FEW:
-            self._gaps = Gaps(self._samples_of(Q, self._slots_of(ids)), 0, self.n_features, self.metric)
+            self._gaps = Gaps(*self._samples_of(Q, self._slots_of(ids)), 0, self.n_features, self.metric)
 
-    def _samples_of(self, X: np.ndarray, ignored: np.ndarray, radius: float | None = None) -> np.ndarray:
-        """Return samples for :class:`Gaps`.
+    def _samples_of(
+        self, X: np.ndarray, ignored: np.ndarray, radius: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return samples and contrasts of equal rows for :class:`Gaps`.
 
         The vector in slot ``ignored[i]``, which may be NONE, does not count as a result of row ``i``. With a radius,
         the row is this vector, and vectors within the radius are near copies if the next vector is twice as far away as
         any of them.
         """
         samples = np.empty((len(X), N_COLUMNS), np.float32)
+        contrasts = np.empty((len(X), N_CONTRAST_COLUMNS), np.float32)
         for first in range(0, len(X), N_AT_ONCE):
             span = slice(first, first + N_AT_ONCE)
-            self._measure_some(X[span], ignored[span], radius, samples[span])
-        return samples
+            self._measure_some(X[span], ignored[span], radius, samples[span], contrasts[span])
+        return samples, contrasts
 
-    def _measure_some(self, X: np.ndarray, ignored: np.ndarray, radius: float | None, samples: np.ndarray) -> None:
+    def _measure_some(
+        self, X: np.ndarray, ignored: np.ndarray, radius: float | None, samples: np.ndarray, contrasts: np.ndarray
+    ) -> None:
         n_ranks, is_stored = RANKS.size, radius is not None
-        gaps, distances, *rest = self._gaps_of(X, ignored, 0.0, is_stored)
-        slopes, has_copies = self._per_distance(gaps, distances), np.zeros(len(X), np.bool_)
+        gaps, distances, by_angle, n_groups = self._gaps_of(X, ignored, 0.0, is_stored)
+        contrasts[:, :n_ranks] = squares = np.square(np.fmin.accumulate(by_angle, axis=1))
+        contrasts[:, n_ranks:] = gaps / np.maximum(squares, 1e-24)
+        samples[:, :n_ranks], samples[:, n_ranks:-2] = gaps, self._per_distance(gaps, distances)
+        samples[:, -2], samples[:, -1] = 0.0, n_groups
         near = np.flatnonzero(distances[:, 0] <= (radius or -1.0))
         if near.size > 0:
             others, their_distances, *_ = self._gaps_of(X[near], ignored[near], radius or 0.0, is_stored)
             farthest_copies = np.where(distances[near] <= radius, distances[near], 0.0).max(axis=1)
             is_apart = ~(their_distances[:, 0] < 2.0 * farthest_copies)
-            has_copies[near] = is_apart
-            slopes[near[is_apart]] = self._per_distance(others, their_distances)[is_apart]
-        samples[:, :n_ranks], samples[:, n_ranks:-3] = gaps, slopes
-        samples[:, -3:] = np.column_stack([has_copies, *rest])
+            samples[near, -2] = is_apart
+            samples[near[is_apart], n_ranks:-2] = self._per_distance(others, their_distances)[is_apart]
 
     def _per_distance(self, gaps: np.ndarray, distances: np.ndarray) -> np.ndarray:
         """Return gaps per distance of the vectors, or for inner products the gaps themselves."""
@@ -334,17 +359,17 @@ class DenseIndex:
         return slots, n_copies
 
     def _gaps_of(self, X: np.ndarray, ignored: np.ndarray, radius: float, is_stored: bool) -> tuple[np.ndarray, ...]:
-        """Return the gaps and distances of the nearest vectors, and the numbers of groups and distances of centers."""
+        """Return the gaps of the nearest vectors, their distances, also by angle, and the numbers of groups."""
         slots, n_copies = self._nearest(X, ignored, radius)
         if not is_stored:
             n_copies[:] = 0
         return self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
 
     def _gaps_at(self, X: np.ndarray, slots: np.ndarray, n_copies: np.ndarray) -> tuple[np.ndarray, ...]:
-        gaps, distances = np.empty((2, *slots.shape), np.float32)
-        n_groups, apart = np.empty((2, len(X)), np.float32)
-        find_gaps(self._held, X, slots, n_copies, gaps, distances, n_groups, apart)
-        return gaps, distances, n_groups, apart
+        gaps, distances, by_angle = np.empty((3, *slots.shape), np.float32)
+        n_groups = np.empty(len(X), np.float32)
+        find_gaps(self._held, X, slots, n_copies, gaps, distances, by_angle, n_groups)
+        return gaps, distances, by_angle, n_groups
 
     def allow(self, ids: np.ndarray) -> Allowed:
         """Return the set of stored vectors that a search may return. It is valid until the next change."""
@@ -433,9 +458,9 @@ class DenseIndex:
         X = np.array([query.x for query in queries])
         slots, n_copies = self._nearest(X, np.full(len(X), NONE), 0.0)
         samples = np.zeros((len(X), N_COLUMNS), np.float32)
-        gaps, distances, n_groups, _ = self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
-        samples[:, : RANKS.size], samples[:, RANKS.size : -3] = gaps, self._per_distance(gaps, distances)
-        samples[:, -2], samples[:, -1] = n_groups, np.nan
+        gaps, distances, _, n_groups = self._gaps_at(X, np.ascontiguousarray(slots[:, RANKS - 1]), n_copies)
+        samples[:, : RANKS.size], samples[:, RANKS.size : -2] = gaps, self._per_distance(gaps, distances)
+        samples[:, -1] = n_groups
         recalls = []
         for query, nearest in zip(queries, slots, strict=True):
             k = min(query.k, int(RANKS[-1]))
@@ -446,7 +471,7 @@ class DenseIndex:
             search_one_by_one(self._held, query.x[None], 0, 1, effort, _ALL, *found)
             recalls.append(float(np.mean(found[0] >= scores[0, -1])))
         self._checks.add(recalls)
-        self._gaps = self._gaps.with_samples(samples)
+        self._gaps = self._gaps.with_samples(samples, np.empty((0, N_CONTRAST_COLUMNS), np.float32))
 
     def recall(self, Q: np.ndarray, k: int, target_recall: float) -> float:
         """Return the fraction of the true ``k`` best vectors that a search with this target finds."""
@@ -460,6 +485,7 @@ class DenseIndex:
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the persistent state: arrays, and facts that JSON can express. Arrays may be views."""
         arrays = used_arrays(self._state) | {"vectors": used_vectors(self._state), "samples": self._gaps.samples}
+        arrays["contrasts"] = self._gaps.contrasts
         facts = {
             "n_features": self.n_features,
             "metric": self.metric,
@@ -495,15 +521,19 @@ class DenseIndex:
         changes.derive(state)
         index._set_state(with_room(state, 1))  # now, so that the first change takes no longer than others
         require(index._state.totals[METRIC] == METRICS[index.metric], "the metrics must agree")
-        samples = arrays["samples"]
-        require(
-            samples.dtype == np.float32 and samples.ndim == 2 and samples.shape[1] == N_COLUMNS,
-            f"samples must be float32 with {N_COLUMNS} columns",
-        )
-        require(len(samples) <= N_SAMPLES, f"there must be at most {N_SAMPLES} samples")
+        for name, n_columns, most in (
+            ("samples", N_COLUMNS, N_SAMPLES),
+            ("contrasts", N_CONTRAST_COLUMNS, 2 * N_SAMPLES),
+        ):
+            found = arrays[name]
+            is_valid = found.dtype == np.float32 and found.ndim == 2 and found.shape[1] == n_columns
+            require(is_valid, f"{name} must be float32 with {n_columns} columns")
+            require(len(found) <= most, f"there must be at most {most} {name}")
         index.next_id, index._due = facts["next_id"], facts["due"]
         index._n_measured, index._n_lists_measured = facts["n_measured"], facts["n_lists_measured"]
-        index._gaps = Gaps(samples.copy(), facts["n_samples"], index.n_features, index.metric)
+        index._gaps = Gaps(
+            arrays["samples"].copy(), arrays["contrasts"].copy(), facts["n_samples"], index.n_features, index.metric
+        )
         return index
 
     def copy(self) -> Self:

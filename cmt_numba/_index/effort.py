@@ -41,8 +41,14 @@ COPY = 0.2
 RANKS = np.array([1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 37, 50, 75, 100, 128])
 """The ranks of the nearest vectors of which a sample has the gaps."""
 
-N_COLUMNS = 2 * RANKS.size + 3
+N_COLUMNS = 2 * RANKS.size + 2
 """Number of columns of an array of samples."""
+
+N_CONTRAST_COLUMNS = 2 * RANKS.size
+"""Number of columns of an array of contrasts."""
+
+SAMPLES_PER_QUERY_BETWEEN = 4
+"""For so many samples, one query between stored vectors is measured."""
 
 _WANTED = np.array([4, 6, 10, 16, 25, 50, 100])
 _N_FARTHER = 17  # the gaps of 2, 4, 8, ... times as many vectors as the last of these are estimated
@@ -50,9 +56,10 @@ _N_FARTHER = 17  # the gaps of 2, 4, 8, ... times as many vectors as the last of
 _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 """Standard errors of estimates that searches allow for, by target recall."""
 
-_USUAL = 0.9  # fraction of samples that are not far from the nearest center
+_USUAL, _MARGIN = 0.9, 1.4  # queries are unlike samples beyond this quantile of squared distances, times the margin
 _MISSED_BY_LISTS = 0.8  # part of the missed vectors whose lists are not reached
 _MISSED_IF_ALIKE = 0.6  # the same if samples are alike
+_MISSED_IF_UNLIKE = 0.4  # the same if the query is unlike samples
 _MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
 _WITH_COPIES = 0.05  # fraction of samples with near copies from which on queries without copies are considered
@@ -89,12 +96,15 @@ class Gaps:
 
     Parameters
     ----------
-    samples : ndarray of float32, shape (n_samples, 35)
+    samples : ndarray of float32, shape (n_samples, 34)
         The latest samples, oldest first. The columns are: for vectors of the ranks in ``RANKS``, the gap at which a
         search reaches the list of the vector, NaN if there are fewer vectors; the same without near copies of the
-        sample, per distance of the vector; whether the sample has near copies; the number of groups, nearest first, in
-        which the lists of all these vectors are; and the squared distance of the sample from the nearest center, NaN
-        for a query: queries that are farther away than stored vectors usually are keep their wider gaps.
+        sample, per distance of the vector; whether the sample has near copies; and the number of groups, nearest first,
+        in which the lists of all these vectors are.
+    contrasts : ndarray of float32, shape (n_contrasts, 32)
+        What queries unlike the stored vectors need, oldest first. The columns are: the squared distance of a stored
+        vector from the nearest of as many others as each of ``RANKS`` says, for inner products the nearest by angle,
+        and the gaps per such distance. The distances are NaN if the row is a query halfway between two stored vectors.
     n_measured : int
         Number of samples measured so far, including replaced ones.
     n_features : int
@@ -103,13 +113,26 @@ class Gaps:
         The metric. By inner products, a few long vectors are the neighbours of many samples.
     """
 
-    def __init__(self, samples: np.ndarray, n_measured: int, n_features: int, metric: str) -> None:
-        self.samples, self.n_measured = samples, n_measured
+    def __init__(
+        self, samples: np.ndarray, contrasts: np.ndarray, n_measured: int, n_features: int, metric: str
+    ) -> None:
+        self.samples, self.contrasts, self.n_measured = samples, contrasts, n_measured
         self._n_features, self._metric = n_features, metric
         self._gaps = _Quantiles(samples[:, : RANKS.size])
         self._slopes: _Quantiles | None = None
-        if samples[:, -3].sum() > _WITH_COPIES * len(samples):
-            self._slopes = _Quantiles(samples[:, RANKS.size : -3])
+        if samples[:, -2].sum() > _WITH_COPIES * len(samples):
+            self._slopes = _Quantiles(samples[:, RANKS.size : -2])
+        self._usual = np.full(len(_RANKS_OF_GAPS), _LARGEST, np.float32)
+        self._slopes_if_unlike: list[_Quantiles] = []
+        is_between = np.isnan(contrasts[:, 0])
+        if not is_between.all():
+            usual = _MARGIN * np.quantile(contrasts[~is_between, : RANKS.size], _USUAL, axis=0)
+            before = np.searchsorted(RANKS, [1, *_WANTED[:-1] + 1], "right") - 1  # the least rank that has this gap
+            self._usual[:] = usual[-1]
+            self._usual[: _WANTED.size] = usual[before]
+            is_far = contrasts[:, RANKS.size - 1] > usual[-1]
+            parts = [contrasts[is_kind, RANKS.size :] for is_kind in (is_between, is_far)]
+            self._slopes_if_unlike = [_Quantiles(slopes) for slopes in parts if len(slopes) > 0]
         self._efforts = {target: self._effort(target) for target in (0.95, 0.99)}
 
     @property
@@ -122,10 +145,11 @@ class Gaps:
         """Whether samples are less informative, because they have near copies or the same neighbours."""
         return self.have_copies or self._metric == "inner_product"
 
-    def with_samples(self, more: np.ndarray, most: int = N_SAMPLES) -> Gaps:
-        """Return the efforts with further samples, and at most the ``most`` latest ones in all."""
+    def with_samples(self, more: np.ndarray, contrasts: np.ndarray, most: int = N_SAMPLES) -> Gaps:
+        """Return the efforts with further samples and contrasts, and at most the ``most`` latest samples in all."""
         samples = np.concatenate([self.samples, more])[-most:]
-        return Gaps(samples, self.n_measured + len(more), self._n_features, self._metric)
+        contrasts = np.concatenate([self.contrasts, contrasts])[-(most + most // SAMPLES_PER_QUERY_BETWEEN) :]
+        return Gaps(samples, contrasts, self.n_measured + len(more), self._n_features, self._metric)
 
     def _effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
@@ -134,15 +158,14 @@ class Gaps:
         gaps = self._gaps.at(share)
         slopes = np.zeros_like(gaps) if self._slopes is None else self._slopes.at(share)
         epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * (1.0 + _CORRELATED / self._n_features)
-        n_groups, apart = NEAR_GROUPS, _LARGEST
+        n_groups = NEAR_GROUPS
         if len(self.samples) > 0:
             n_groups = max(
-                math.ceil(np.quantile(self.samples[:, -2], 1.0 - _MISSED_BY_GROUPS * missed, method="higher")), n_groups
+                math.ceil(np.quantile(self.samples[:, -1], 1.0 - _MISSED_BY_GROUPS * missed, method="higher")), n_groups
             )
-            of_stored = self.samples[~np.isnan(self.samples[:, -1]), -1]
-            if of_stored.size > 0:
-                apart = max(float(np.quantile(of_stored, _USUAL, method="higher")), 1e-12)
-        return held(ListEffort(_RANKS_OF_GAPS, gaps, slopes, epsilon, n_groups, apart))
+        share = 1.0 - _MISSED_IF_UNLIKE * missed
+        if_unlike = np.max([np.zeros_like(gaps), *(slopes.at(share) for slopes in self._slopes_if_unlike)], axis=0)
+        return held(ListEffort(_RANKS_OF_GAPS, gaps, slopes, self._usual, if_unlike, epsilon, n_groups))
 
     def effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""

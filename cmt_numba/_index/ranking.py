@@ -15,6 +15,7 @@ _FLOATS_IN_A_LINE, _BYTES_IN_A_LINE = 16, 64
 _PREFETCHED = 256  # number of features of a vector to prefetch
 _TWO, _HALF = np.float32(2.0), np.float32(0.5)
 _TINY = 1e-300  # the cosine of a zero vector is 0
+_SHORTEST = np.float32(1e-30)
 LEAST = np.float32(-3e38)
 """A bar below the scores of all members. The scores of free places are lower."""
 
@@ -25,6 +26,7 @@ class Ranking(NamedTuple):
     shares: np.ndarray  # float32 (m,): the part of the largest errors of 8-bit codes that bounds allow for
     bars: np.ndarray  # float32 (m,): no member with a lower score is among the best
     floors: np.ndarray  # float32 (m, k): heaps of the highest lower bounds by 8-bit codes
+    nearest: np.ndarray  # float32 (m,): the highest of these bounds, for inner products that of the smallest angle
     waiting: np.ndarray  # int32 (m, 64): places
     their_uppers: np.ndarray  # float32 (m, 64)
     n_waiting: np.ndarray  # int64 (m,)
@@ -40,6 +42,7 @@ def new_ranking(m, k):
         empty(m, np.float32),
         empty(m, np.float32),
         empty((m, k), np.float32),
+        empty(m, np.float32),
         empty((m, _WAITING), np.int32),
         empty((m, _WAITING), np.float32),
         empty(m, np.int64),
@@ -51,7 +54,7 @@ def new_ranking(m, k):
 
 @inner
 def begin_row(ranking, m, share):
-    ranking.shares[m] = share
+    ranking.shares[m], ranking.nearest[m] = share, LEAST
     ranking.bars[m], ranking.n_waiting[m], ranking.n_kept[m] = LEAST, 0, 0
     ranking.floors[m, :] = LEAST
 
@@ -158,12 +161,23 @@ def _settle(arrays, x, queries, m, ranking, scores, ids):
 
 
 @inner
+def _by_angle(lists, slot, length, score):
+    """Return the score of a vector if it were as long as the query."""
+    product = score + _HALF * length * length
+    own = np.sqrt(_TWO * lists.lifts[lists.places[slot]])
+    return length * (product / max(own, _SHORTEST) - length)
+
+
+@inner
 def keep_member(state, x, queries, m, ranking, slot, value, error, scores, ids):
     """Raise the bar by the lower bound of a member's score, and keep the member until its vector is compared."""
-    floors = ranking.floors[m]
-    if value - error > floors[0]:
-        _raise_floor(floors, value - error)
+    floors, least = ranking.floors[m], value - error
+    if least > floors[0]:
+        _raise_floor(floors, least)
         ranking.bars[m] = max(ranking.bars[m], floors[0])
+    if state.totals[METRIC] == INNER_PRODUCT:
+        least = _by_angle(state.lists, slot, queries.lengths[m], least)
+    ranking.nearest[m] = max(ranking.nearest[m], least)
     if ranking.n_kept[m] == ranking.kept.shape[1]:
         _settle(by_value(state), x, queries, m, ranking, scores, ids)
     n = ranking.n_kept[m]

@@ -30,6 +30,7 @@ from .lists import choose_groups, lift_of, new_queries, new_scan, usual_length, 
 from .ranking import LEAST, low_bar
 from .state import INNER_PRODUCT, METRIC, N_LISTS, N_TILES, SCALE
 
+_SHORTEST = np.float32(1e-30)
 _LENGTH = np.float32(1.0)  # of queries of inner products; it does not affect their ranking
 _HALF = np.float32(0.5)
 _PADDED = 64  # number of scores that LLVM compares in one iteration
@@ -272,12 +273,12 @@ def _measure_nearness(state, y, ratio, n_copies, space):
 
 
 @kernel
-def find_gaps(arrays, Q, slots, n_copies, gaps, distances, n_groups, apart):
+def find_gaps(arrays, Q, slots, n_copies, gaps, distances, by_angle, n_groups):
     """Write the gap at which a search for row ``i`` reaches the list of ``slots[i, j]``; NaN where this is NONE.
 
     Centers are computed without the row and its copies, because other queries have no part in a center. Also writes the
-    distances of the vectors, the number of groups to compare, and the squared distance of each row from the nearest
-    center.
+    distances of the vectors, for inner products also those of vectors as long as the row, and the number of groups to
+    compare.
     """
     state = by_reference(arrays)
     lists, groups, metric = state.lists, state.groups, state.totals[METRIC]
@@ -292,14 +293,18 @@ def find_gaps(arrays, Q, slots, n_copies, gaps, distances, n_groups, apart):
         best = _measure_nearness(state, y, ratio, n_copies[row], space)
         choose_groups(groups, y, groups.counts[N_LISTS], scan)
         for i in range(slots.shape[1]):
-            gaps[row, i], distances[row, i] = np.float32(np.nan), np.float32(np.nan)
+            gaps[row, i] = distances[row, i] = by_angle[row, i] = np.float32(np.nan)
             if slots[row, i] != NONE:
                 j = lists.list_of[lists.places[slots[row, i]] // TILE]
                 gaps[row, i] = space.nearness[best] - space.nearness[j]
                 farthest = max(farthest, scan.apart[groups.list_of[groups.places[j] // TILE]])
                 prepare(state, vector_of(state.vectors, np.int64(slots[row, i])).values, space.other)
                 distances[row, i] = np.sqrt(_distance_of_multiple(queries.prepared, ratio, space.other))
-        apart[row], n_groups[row] = distance32(lists.centers[best], y), 0
+                by_angle[row, i] = distances[row, i]
+                if metric == INNER_PRODUCT:
+                    longer = usual / max(np.sqrt(dot32(space.other, space.other)), _SHORTEST)
+                    by_angle[row, i] = np.sqrt(_distance_of_multiple(space.other, longer, queries.prepared))
+        n_groups[row] = 0
         for g in range(groups.counts[N_LISTS]):
             n_groups[row] += scan.apart[g] <= farthest
     release((queries, scan, space))

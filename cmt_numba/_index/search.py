@@ -65,7 +65,6 @@ _WORDS_IN_A_LINE, _FLOATS_IN_A_LINE = 8, 16
 _MIN_K = 4  # a first bar pays from this number of results on
 _TWO, _ONE, _HALF = np.float32(2.0), np.float32(1.0), np.float32(0.5)
 _SHORTEST = np.float32(1e-30)
-_FARTHER = np.float32(0.25)  # growth of a gap with the squared distance of a far query from the nearest center
 _LARGEST_GAP = np.float32(1e30)
 _WIDER, _MIN_GAP = np.float32(1.5), np.float32(0.02)  # growth of a gap if the lists have too few members
 
@@ -76,9 +75,10 @@ class ListEffort(NamedTuple):
     ranks: np.ndarray  # float32: numbers of best vectors, ascending
     gaps: np.ndarray  # float32: the gap for each of them
     slopes: np.ndarray  # float32: the gap per distance of the last of them; not 0 if vectors have near copies
+    usual: np.ndarray  # float32: if the squared distance of the nearest is larger, a query is unlike the stored vectors
+    slopes_if_unlike: np.ndarray  # float32: the gap of such a query per squared distance of the nearest one
     epsilon: float  # number of standard errors of estimates
     n_groups: int  # number of groups whose lists are compared with a single row
-    apart: float  # squared distance from the nearest center beyond which a query is far from all lists
 
 
 class Mask(NamedTuple):
@@ -96,24 +96,33 @@ class SlotChoice(NamedTuple):
 
 
 class ListReach(NamedTuple):
-    """Lists that rows reach. Lists are named by their places in groups."""
+    """Lists that rows reach. Lists are named by their places in groups.
+
+    The first round of a search reaches those within a gap. The gap of the second round depends on what was found.
+    """
 
     near: np.ndarray  # float32 (rows, places): upper bounds of the nearness of lists
     scan: Scan
     chosen: np.ndarray  # int64 (lists,): lists that the current row reaches, in any order
     values: np.ndarray  # float32 (lists,): their nearness
     stops: np.ndarray  # int64 (64,): scratch space for sorting
-    least: np.ndarray  # float32 (1,): the least nearness of lists within the gap
+    rows: np.ndarray  # int64 (m,): the rows to search in this round
+    gaps: np.ndarray  # float32 (m,): the gaps of the first round
+    least: np.ndarray  # float32 (m,): the least nearness of lists within them
+    limit: np.ndarray  # float32 (1,): the first round of a single row did not compare groups beyond this distance
 
 
 @inner_allocating
-def _new_reach(n_rows, n_lists, n_groups, n_tiles):
+def _new_reach(m, n_lists, n_groups, n_tiles):
     return ListReach(
-        empty((n_rows, n_tiles * TILE), np.float32),
+        empty((min(m, ROWS), n_tiles * TILE), np.float32),
         new_scan(n_groups, n_tiles),
         empty(n_lists, np.int64),
         empty(n_lists, np.float32),
         empty(_STEPS, np.int64),
+        empty(m, np.int64),
+        empty(m, np.float32),
+        empty(m, np.float32),
         empty(1, np.float32),
     )
 
@@ -157,21 +166,26 @@ def _prefetch_codes(lists, tile):
 
 
 @inner
-def _gap_for(ranks, gaps, k):
-    """Return the gap for the ``k`` best vectors."""
+def _place_of(ranks, k):
+    """Return the place of the first rank of at least ``k``, or the last place."""
     i = 0
-    while i + 1 < gaps.size and ranks[i] < k:
+    while i + 1 < ranks.size and ranks[i] < k:
         i += 1
-    return gaps[i]
+    return i
 
 
 @inner
-def _gap_of_bar(state, effort, bar, k):
-    """Return the gap for a row whose ``k``-th best vector is at least as good as the bar."""
-    gap = _gap_for(effort.ranks, effort.slopes, k)
-    if state.totals[METRIC] != INNER_PRODUCT:
-        gap *= np.sqrt(max(-_TWO * bar, np.float32(0.0)))
-    return min(gap, _LARGEST_GAP)
+def _wider_gap(state, effort, reach, ranking, m, k):
+    """Return the gap for what a row has found; 0 if its first round was wide enough."""
+    i, gap = _place_of(effort.ranks, np.float32(k)), np.float32(0.0)
+    if effort.slopes[i] > gap:
+        gap = effort.slopes[i]
+        if state.totals[METRIC] != INNER_PRODUCT:
+            gap *= np.sqrt(max(-_TWO * ranking.bars[m], np.float32(0.0)))
+    square = -_TWO * ranking.nearest[m]
+    if square > effort.usual[i]:
+        gap = max(gap, effort.slopes_if_unlike[i] * min(square, _LARGEST_GAP))
+    return min(gap, _LARGEST_GAP) if gap > reach.gaps[m] else np.float32(0.0)
 
 
 @inner
@@ -218,17 +232,18 @@ def _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap):
         if reach.values[i] >= most - gap:
             reach.chosen[left], reach.values[left] = reach.chosen[i], reach.values[i]
             left += 1
-    reach.least[0] = most - gap
+    reach.gaps[m], reach.least[m] = gap, most - gap
     return left
 
 
 @inner
-def _without_nearer(state, queries, m, near, reach, n, least):
-    """Drop the chosen lists that have at least a given nearness; return the number of others."""
-    left = np.int64(0)
+def _without_first(state, queries, m, near, reach, n, least):
+    """Drop the chosen lists that the first round has reached, down to a nearness; return how many are left."""
+    groups, limit, left = state.groups, reach.limit[0], np.int64(0)
     for i in range(n):
         place = reach.chosen[i]
-        if near[place] < least or _nearness(state, queries, m, place) < least:
+        is_new = near[place] < least or _nearness(state, queries, m, place) < least
+        if is_new or (limit < np.inf and reach.scan.apart[groups.list_of[place // TILE]] > limit):
             reach.chosen[left], reach.values[left] = place, reach.values[i]
             left += 1
     return left
@@ -257,7 +272,7 @@ def _compare_centers(state, queries, coded, centers, share, block, reach, first,
     """Write upper bounds of the nearness of all lists for up to eight rows, and their errors."""
     width = state.lists.centers.shape[1]
     for r in range(ROWS):
-        m = first + min(r, n - 1)
+        m = reach.rows[first + min(r, n - 1)]
         block.together[r], block.bars[r] = m, np.float32(np.inf)
         length = queries.lengths[m]
         block.errors[r] = error_of_row(queries, m, coded, share, centers.most)
@@ -293,20 +308,19 @@ def _n_candidates(state, reach, n, counts):
 
 
 @inner_called
-def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k, bar):
+def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k, wider):
     """Write the lists that a row reaches, in any order; return their number.
 
-    In a second round, with the ``bar`` of the first one, these are the lists to search in addition. In the first round,
-    the bar is infinite.
+    In the first round, ``wider`` is 0. In a second round, it is the gap for lists to search in addition.
 
     The lists have at least ``k`` members. With a mask, lists without allowed members are left out. If few members of
     the nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap
-    is that of so many. It is wider if all lists with allowed members are far away. ``best`` is the place with the
-    highest bound in ``near``; see :func:`_within_gap`.
+    is that of so many. ``best`` is the place with the highest bound in ``near``; see :func:`_within_gap`.
     """
     state = by_reference(arrays)
     groups, sizes = state.groups, state.lists.sizes
     is_masked, best_near, n_possible = mask.words.size > 0, near[best], state.lists.counts[N_LISTS]
+    reach.gaps[m] = _LARGEST_GAP
     if is_masked:
         best_near, n_possible = -np.float32(np.inf), np.int64(0)
         for i in range(n_tiles):
@@ -320,24 +334,20 @@ def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, 
                     best, best_near = np.int64(place), near[place]
         if n_possible == 0:
             return np.int64(0)
-    farther = max(_apart(state, best, _nearness(state, queries, m, best)) - np.float32(effort.apart), np.float32(0.0))
-    farther *= _FARTHER
-    gap = _gap_for(effort.ranks, effort.gaps, np.float32(k)) + farther
+    if wider > np.float32(0.0):
+        least = reach.least[m]
+        n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, wider)
+        return _without_first(state, queries, m, near, reach, n, least)
+    gap = effort.gaps[_place_of(effort.ranks, np.float32(k))]
     n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     if is_masked:
         n_members = _n_candidates(state, reach, n, sizes)
         wanted = np.float32(k) * np.float32(n_members) / np.float32(_n_candidates(state, reach, n, mask.counts))
-        gap = _gap_for(effort.ranks, effort.gaps, wanted) + farther
+        gap = effort.gaps[_place_of(effort.ranks, wanted)]
         n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
     while n < n_possible and _n_candidates(state, reach, n, mask.counts if is_masked else sizes) < k:
         gap = _WIDER * gap + _MIN_GAP
         n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap)
-    if bar < np.inf:
-        least, wider = reach.least[0], _gap_of_bar(state, effort, bar, np.float32(k))
-        if wider <= gap:
-            return np.int64(0)
-        n = _within_gap(state, queries, m, near, n_tiles, slack, reach, best, wider)
-        n = _without_nearer(state, queries, m, near, reach, n, least)
     return n
 
 
@@ -572,16 +582,17 @@ def search_one_by_one(arrays, Q, first, stop, effort, mask, scores, ids):
     reach = _new_reach(1, state.lists.counts[N_LISTS], groups.sizes.size, groups.counts[N_TILES])
     block = _new_block(state.lists.counts[N_LISTS], state.lists.counts[N_LISTS])
     is_limited = mask.words.size == 0 and k <= NEAR_GROUPS and state.totals[METRIC] != INNER_PRODUCT
-    n_groups = np.int64(effort.n_groups) if is_limited else groups.counts[N_LISTS]
-    n_rounds = 1 if effort.slopes[0] == np.float32(0.0) else 2
     for row in range(first, stop):
         x, best_scores, best_ids = Q[row], scores[row], ids[row]
         best_ids[:], best_scores[:] = NONE, -np.inf
         begin_row(ranking, 0, share_of_errors(queries.shorts.shape[1]))
         code_query(state, x, queries, 0, usual_length(state))
-        near, bar = reach.near[0], np.float32(np.inf)
-        best, n_tiles = estimate_near(state, queries, 0, _ONE, _SURE, n_groups, reach.scan, near)
-        for _ in range(n_rounds):
+        near, wider, best, n_tiles = reach.near[0], np.float32(0.0), np.int64(NONE), np.int64(0)
+        n_groups = np.int64(effort.n_groups) if is_limited else groups.counts[N_LISTS]
+        reach.limit[0] = np.float32(np.inf)
+        for turn in range(2):
+            if turn == 0 or reach.limit[0] < np.inf:
+                best, n_tiles = estimate_near(state, queries, 0, _ONE, _SURE, n_groups, reach.scan, near)
             n = _reach_lists(
                 by_value(state),
                 queries,
@@ -594,41 +605,57 @@ def search_one_by_one(arrays, Q, first, stop, effort, mask, scores, ids):
                 by_value(effort),
                 mask,
                 k,
-                bar,
+                wider,
             )
             _sort_lists(by_value(state), reach, n, block)
             _search_lists(state, x, n, queries, ranking, block, effort.epsilon, mask, best_scores, best_ids)
             compare_waiting(by_value(state), x, queries, 0, ranking, best_scores, best_ids)
-            bar = ranking.bars[0]
+            wider = _wider_gap(state, effort, reach, ranking, 0, k)
+            if wider == np.float32(0.0):
+                break
+            if n_groups < groups.counts[N_LISTS]:
+                reach.limit[0] = -reach.scan.values[0]
+                n_groups = groups.counts[N_LISTS]
         finish_row(state, x, queries, 0, ranking, best_scores, best_ids)
     release((queries, ranking, reach, block))
 
 
+@inner
+def _rows_to_widen(state, effort, reach, ranking, n_rows, k):
+    """Write the rows that need a second round; return their number."""
+    n = np.int64(0)
+    for m in range(n_rows):
+        if _wider_gap(state, effort, reach, ranking, m, k) > np.float32(0.0):
+            reach.rows[n] = m
+            n += 1
+    return n
+
+
 @inner_called
 def _reach_together(arrays, queries, coded, centers, first, n_rows, ranking, reach, block, effort, mask, k, turn):
-    """Write the lists that rows from ``first`` on reach, as long as there is room; return the first row without room.
+    """Write the lists that ``reach.rows[first:n_rows]`` reach, as long as there is room; return the first without room.
 
     ``block.stops[0]`` is the number of lists written.
     """
     state = by_reference(arrays)
-    groups, width, total, m = state.groups, state.lists.centers.shape[1], np.int64(0), first
+    groups, width, total, at = state.groups, state.lists.centers.shape[1], np.int64(0), first
     n_tiles, n_lists = groups.counts[N_TILES], state.lists.counts[N_LISTS]
-    while m < n_rows and total + ROWS * n_lists <= block.lists.size:
-        n = min(ROWS, n_rows - m)
-        _compare_centers(state, queries, coded, centers, share_of_errors(width), block, reach, m, n)
+    while at < n_rows and total + ROWS * n_lists <= block.lists.size:
+        n = min(ROWS, n_rows - at)
+        _compare_centers(state, queries, coded, centers, share_of_errors(width), block, reach, at, n)
         for r in range(n):
-            near, at, bar = reach.near[r], m + r, np.float32(np.inf)
+            near, m, wider = reach.near[r], reach.rows[at + r], np.float32(0.0)
             best = _nearest_of(near, reach.scan.tiles, n_tiles)
             if turn > 0:
-                bar = ranking.bars[at]
+                wider = _wider_gap(state, effort, reach, ranking, m, k)
             slack = block.errors[r]
-            reached = _reach_lists(arrays, queries, at, best, near, n_tiles, slack, reach, effort, mask, k, bar)
+            reached = _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k, wider)
             for i in range(reached):
-                block.lists[total], block.rows[total] = groups.slots[reach.chosen[i]], at
+                block.lists[total], block.rows[total] = groups.slots[reach.chosen[i]], m
                 total += 1
-        m += n
+        at += n
     block.stops[0] = total
-    return m
+    return at
 
 
 @kernel
@@ -645,30 +672,32 @@ def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
     by_center = coded if n_codes == width else rotated
     load_centers(by_value(state), centers)
     ranking = new_ranking(most, k)
-    reach = _new_reach(ROWS, n_lists, groups.sizes.size, n_tiles)
+    reach = _new_reach(most, n_lists, groups.sizes.size, n_tiles)
+    reach.limit[0] = np.float32(np.inf)
     for i in range(n_tiles):
         reach.scan.tiles[i] = i
     block = _new_block(n_lists, max(min(_REACHED_AT_ONCE, most * n_lists), ROWS * n_lists))
-    n_rounds = 1 if effort.slopes[0] == np.float32(0.0) else 2
     for begin in range(first, stop, most):
         n_rows = min(most, stop - begin)
         for m in range(n_rows):
             row = begin + m
             begin_row(ranking, m, share)
-            ids[row, :], scores[row, :] = NONE, -np.inf
+            reach.rows[m], ids[row, :], scores[row, :] = m, NONE, -np.inf
             is_far = _code_for_batch(state, Q[row], queries, m, coded)
             if n_codes != width:
                 code_row(queries.rotated[m], queries.lengths[m], is_far, m, rotated)
-        for turn in range(n_rounds):
-            n_done = np.int64(0)
-            while n_done < n_rows:
+        for turn in range(2):
+            n_done, n_reaching = np.int64(0), np.int64(n_rows)
+            if turn > 0:
+                n_reaching = _rows_to_widen(state, effort, reach, ranking, n_rows, k)
+            while n_done < n_reaching:
                 n_done = _reach_together(
                     by_value(state),
                     queries,
                     by_center,
                     centers,
                     n_done,
-                    n_rows,
+                    n_reaching,
                     ranking,
                     reach,
                     block,

@@ -298,7 +298,7 @@ def test_the_nearest_list_is_searched_although_its_estimate_is_too_low(n_rows, m
     allowed = dense.allow(dense.insert(clustered(400, 20))[::2])
     inner_state(dense).groups.added[:] -= 0.5
     zeros = np.zeros(24, np.float32)
-    effort = held(index_room.search.ListEffort(zeros, zeros, zeros, 1.9, 1, 1e9))
+    effort = held(index_room.search.ListEffort(zeros, zeros, zeros, zeros, zeros, 1.9, 1))
     monkeypatch.setattr(dense._gaps, "effort", lambda _: effort)
     found, _ = dense.search(clustered(n_rows, 20, 1), 3, among=allowed)
     assert (found >= 0).all()
@@ -375,6 +375,26 @@ def test_queries_far_from_all_vectors_keep_their_recall():
         dense.search(Q[rng.integers(500, 1000, size=2000)], 10)
     assert dense.recall_seen is not None
     assert dense.recall(Q[:500], 10, 0.95) > 0.95
+
+
+@needs_jit
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("n", [1500, 4000, 40_000])
+def test_queries_unlike_the_stored_vectors_are_found_too(metric: str, n: int):
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((100, 32))
+    X = (centers[rng.integers(100, size=n)] + 0.4 * rng.standard_normal((n, 32))).astype(np.float32)
+    dense = DenseIndex(32, metric)
+    for part in np.array_split(X, 10):
+        dense.insert(part)
+    between = (rng.permutation(X)[:400] + rng.permutation(X)[:400]) / 2.0
+    noise = rng.standard_normal((400, 32)).astype(np.float32)
+    for Q in (between, noise, 3.0 * noise):
+        for k in (1, 10):
+            best = dense.search(Q, k, 1.0)[1][:, -1:]
+            alone = np.concatenate([dense.search(q[None], k)[1] for q in Q])
+            for scores in (dense.search(Q, k)[1], alone):
+                assert (scores >= best - 1e-9).mean() > 0.92
 
 
 @needs_jit

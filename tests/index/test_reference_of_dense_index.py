@@ -80,7 +80,7 @@ def test_lists_have_their_limits_and_most_members_are_in_the_nearest_one(metric:
 def effort_of(gap: float, n_groups: int):
     """Return an effort for which no bound is missed and no row is far."""
     some = np.zeros(3, np.float32)
-    return held(search.ListEffort(some, some + np.float32(gap), some, 20.0, n_groups, 1e9))
+    return held(search.ListEffort(some, some + np.float32(gap), some, some + np.float32(1e30), some, 20.0, n_groups))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     )
     every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
     best, _ = dense.search(Q, n, target_recall=1.0)
-    needed = dense._samples_of(Q, np.arange(40))[:, -2]
+    needed = dense._samples_of(Q, np.arange(40))[0][:, -1]
     for i in range(40):
         for wanted in (1, 2, int(needed[i])):
             ids, scores = np.empty((1, k), np.int64), np.empty((1, k))
