@@ -261,28 +261,31 @@ class TextModel(files.WithFields):
             raise
 
     def _train_last(self, n: int) -> None:
-        """Train the class sums on the last ``n`` texts and the texts that they affect, in mixed order."""
-        texts, new = self._labelled(), np.arange(len(self.stored) - n, len(self.stored))
-        self.sums.refresh(texts, new)
-        self.sums.train(texts, self._affected_by(new), self.generator, _PASSES)
+        """Train the class sums on the last ``n`` texts, each with the texts that it affects, as in calls of their own.
 
-    def _affected_by(self, new: np.ndarray) -> np.ndarray:
-        """Return the positions ``new``, some texts of their classes and rivals, and texts that their classes take."""
-        stored, hashed, texts = self.stored, self.stored.features_at(new), self._labelled()
-        entries = 1 + self.sums.n_entries_of(hashed) // new.size
-        most, parts = int(np.clip(_ENTRIES / entries / 4, 1, _AFFECTED)), [new]
-        for rows in self.blocks(new.size):
-            scores = self.sums.scores(hashed.rows(rows), self.frequencies, texts.vectors[new[rows]])
-            n_rivals = min(_RIVALS + 1, scores.shape[1])
-            rivals = np.argpartition(-scores, n_rivals - 1, axis=1)[:, :n_rivals]
-            for label, others in zip(stored.labels[new[rows]], rivals, strict=True):
-                parts.append(self._some(np.flatnonzero(stored.labels == label), most))
-                parts.append(self._some(np.flatnonzero(np.isin(stored.labels, others[others != label])), most))
+        If these are as many texts as there are, train on all texts, which takes less time.
+        """
+        texts, new, every = self._labelled(), np.arange(len(self.stored) - n, len(self.stored)), len(self.stored)
+        self.sums.refresh(texts, new)
+        if n * (1 + 4 * _AFFECTED) >= every:
+            self.sums.train(texts, np.arange(every), self.generator, self._n_passes())
+            return
+        for text in new.tolist():
+            self.sums.train(texts, self._affected_by(text), self.generator, _PASSES)
+
+    def _affected_by(self, new: int) -> np.ndarray:
+        """Return the position ``new``, some texts of its class and of rivals, and texts that its class takes."""
+        stored, texts, label = self.stored, self._labelled(), self.stored.labels[new]
+        hashed = stored.features_at(np.array([new]))
+        most = int(np.clip(_ENTRIES / (1 + self.sums.n_entries_of(hashed)) / 4, 1, _AFFECTED))
+        scores = self.sums.scores(hashed, self.frequencies, texts.vectors[new : new + 1])[0]
+        n_rivals = min(_RIVALS + 1, scores.size)
+        rivals = np.argpartition(-scores, n_rivals - 1)[:n_rivals]
+        of_rivals = np.logical_or.reduce([stored.labels == rival for rival in rivals if rival != label])
+        members = [self._some(np.flatnonzero(chosen), most) for chosen in (stored.labels == label, of_rivals)]
         of_each = 1 + stored.hashed.columns.size // len(stored)
         compared = np.sort(self._some(np.arange(len(stored)), min(_COMPARED, _COMPARED_FEATURES // of_each)))
-        for label, n in zip(*np.unique(stored.labels[new], return_counts=True), strict=True):
-            parts.append(self.sums.taken_by(texts, label, compared, 2 * most * n))
-        return np.unique(np.concatenate(parts))
+        return np.unique(np.concatenate([[new], *members, self.sums.taken_by(texts, label, compared, 2 * most)]))
 
     def _some(self, positions: np.ndarray, most: int) -> np.ndarray:
         return positions[self.generator.integers(0, positions.size, most)] if positions.size > most else positions

@@ -681,6 +681,23 @@ def test_texts_of_new_classes_may_come_in_any_batches():
     assert np.ptp(accuracies, axis=0).max() < 0.06
 
 
+def test_a_class_in_one_call_or_two_gives_about_the_same_answers():
+    differences = []
+    for seed in range(6):
+        (texts, labels), (asked, _) = (
+            texts_of_overlapping_classes(15, seed),
+            texts_of_overlapping_classes(40, 100 + seed),
+        )
+        early, later = labels < 11, np.random.default_rng(0).permutation(np.flatnonzero(labels == 11))
+        base = pickle.dumps(TextClassifier(random_state=0).fit(texts[early], labels[early]))
+        in_one, in_two = pickle.loads(base), pickle.loads(base)
+        in_one.partial_fit(texts[later], labels[later])
+        for part in np.array_split(later, 2):
+            in_two.partial_fit(texts[part], labels[part])
+        differences.append(np.mean(in_one.predict(asked) != in_two.predict(asked)))
+    assert np.mean(differences) < 0.08
+
+
 def test_few_texts_of_a_class_come_in_one_call():
     texts, labels = shared_words(20, 400, 0)
     asked, right = shared_words(20, 400, 1)
