@@ -265,12 +265,12 @@ class TextModel(files.WithFields):
 
         If these are as many texts as there are, train on all texts, which takes less time.
         """
-        texts, new, every = self._labelled(), np.arange(len(self.stored) - n, len(self.stored)), len(self.stored)
-        self.sums.refresh(texts, new)
-        if n * (1 + 4 * _AFFECTED) >= every:
-            self.sums.train(texts, np.arange(every), self.generator, self._n_passes())
+        texts, every = self._labelled(), np.arange(len(self.stored))
+        self.sums.refresh(texts, every[-n:])
+        if n * (1 + 4 * _AFFECTED) >= every.size and n * _ENTRIES >= self._n_entries():
+            self.sums.train(texts, every, self.generator, self._n_passes())
             return
-        for text in new.tolist():
+        for text in every[-n:].tolist():
             self.sums.train(texts, self._affected_by(text), self.generator, _PASSES)
 
     def _affected_by(self, new: int) -> np.ndarray:
