@@ -28,6 +28,7 @@ from cmt_numba.text._encoders import Encoder
 commands = Commands(__doc__)
 
 N_WARMING = 300  # texts used to compile kernels
+WORDS: dict[str, Any] = {"sublinear_tf": True, "token_pattern": TOKEN}
 
 
 class Taught(NamedTuple):
@@ -66,29 +67,32 @@ def taught(folder: Path) -> Taught:
     return Taught(parts[0], labels, parts[1], answers, parts[2])
 
 
+def words_and_characters() -> Any:
+    """Return the features of the rivals: words, and n-grams of characters."""
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
+    return make_union(TfidfVectorizer(**WORDS), characters)
+
+
 def rival_classifiers() -> dict[str, Callable[[], Any]]:
     """Return the rivals: linear models and FastTextClassifier, on words and with characters."""
-    words = {"sublinear_tf": True, "token_pattern": TOKEN}
-
-    def both() -> Any:
-        characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
-        return make_union(TfidfVectorizer(**words), characters)
-
     return {
-        "LinearSVC, words": lambda: make_pipeline(TfidfVectorizer(**words), LinearSVC()),
-        "LinearSVC, and characters": lambda: make_pipeline(both(), LinearSVC()),
-        "logistic, words": lambda: make_pipeline(TfidfVectorizer(**words), LogisticRegression(C=10.0)),
-        "logistic, and characters": lambda: make_pipeline(both(), LogisticRegression(C=10.0)),
+        "LinearSVC, words": lambda: make_pipeline(TfidfVectorizer(**WORDS), LinearSVC()),
+        "LinearSVC, and characters": lambda: make_pipeline(words_and_characters(), LinearSVC()),
+        "logistic, words": lambda: make_pipeline(TfidfVectorizer(**WORDS), LogisticRegression(C=10.0)),
+        "logistic, and characters": lambda: make_pipeline(words_and_characters(), LogisticRegression(C=10.0)),
         "FastTextClassifier, words": lambda: FastTextClassifier(max_n=0, random_state=0),
         "FastTextClassifier": lambda: FastTextClassifier(random_state=0),
     }
 
 
 def encoder_rivals(encoder: str) -> dict[str, Callable[[], Any]]:
-    """Return classifiers on the vectors of an encoder alone. Each text is encoded once."""
+    """Return classifiers on the vectors of an encoder, alone or with words. Each text is encoded once."""
     encode = FunctionTransformer(Encoder(encoder, most_remembered=10**6).encode)
     return {
         f"logistic, {encoder}": lambda: make_pipeline(encode, LogisticRegression(C=10.0)),
+        f"logistic, {encoder} and words": lambda: make_pipeline(
+            make_union(encode, words_and_characters()), LogisticRegression(C=10.0)
+        ),
         f"CMTClassifier, {encoder}": lambda: make_pipeline(encode, CMTClassifier(random_state=0)),
     }
 
@@ -114,7 +118,7 @@ def classifier(options: argparse.Namespace) -> None:
     Prints errors (averaged over seeds), seconds to fit and microseconds to classify one text: CPU time on one thread.
     For ``TextClassifier``, also prints the calibration error, the area under the curve for out-of-scope questions,
     megabytes of the file, and the mean time and the longest time to learn one text. With ``--encoder``, also compares
-    classifiers on the vectors of the encoder alone.
+    classifiers on the vectors of the encoder, alone or with words.
     """
     ours = {"TextClassifier": lambda: TextClassifier(random_state=0)}
     if options.encoder:

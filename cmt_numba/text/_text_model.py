@@ -191,14 +191,13 @@ class TextModel(files.WithFields):
 
     def _possible_settings(self) -> list[MarginSettings]:
         """Return the usual settings first."""
-        n_texts, n_classes = len(self.stored), self.names.size
+        n_texts, n_classes, has_few = len(self.stored), self.names.size, self._has_few_texts()
         if self._n_entries() >= _MOST_ENTRIES:
             return [USUAL]
-        soft = SOFT if self._has_few_texts() else SOFTER
         if not _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
-            return [USUAL, soft]
+            return [USUAL, SOFT] if has_few else [USUAL, SOFT, SOFTER]
         share = float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))
-        return [USUAL._replace(share=share), USUAL, soft]
+        return [USUAL._replace(share=share), USUAL, SOFT if has_few else SOFTER]
 
     # Additional texts
 
