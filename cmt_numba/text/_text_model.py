@@ -147,8 +147,8 @@ class TextModel(files.WithFields):
     def _learn_weights(self) -> None:
         """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
 
-        The settings with the fewest errors win, and of equal settings the first. With few texts of each class, few are
-        held out, so a difference counts only if it exceeds its standard error.
+        The first settings stay unless others make fewer errors by more than the standard error of the difference, so
+        the choice depends little on chance. Of the others, those with the fewest errors win.
         """
         labels, n_labels = self.stored.labels, self.names.size
         kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
@@ -179,21 +179,19 @@ class TextModel(files.WithFields):
         best = 0
         for i, (_, logits) in enumerate(results):
             fewer, deviation = mixture.difference_of_errors(results[best][1], logits, answers)
-            if fewer > (deviation if self._has_few_texts() else 0.0):
+            if fewer > (deviation if best == 0 else 0.0):
                 best = i
         self.weights, logits = results[best]
         self.sums.settings = possible[best]
         self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
         self.n_weighed = labels.size
 
-    def _has_few_texts(self) -> bool:
-        return len(self.stored) < _FEW * self.names.size
-
     def _possible_settings(self) -> list[MarginSettings]:
         """Return the usual settings first."""
-        n_texts, n_classes, has_few = len(self.stored), self.names.size, self._has_few_texts()
+        n_texts, n_classes = len(self.stored), self.names.size
         if self._n_entries() >= _MOST_ENTRIES:
             return [USUAL]
+        has_few = n_texts < _FEW * n_classes
         if not _FEWEST_CLASSES <= n_classes <= min(_MOST_CLASSES, n_texts // 2):
             return [USUAL, SOFT] if has_few else [USUAL, SOFT, SOFTER]
         share = float(np.clip(_SHARE * np.sqrt(n_texts / n_classes), *_SHARES))
