@@ -782,3 +782,12 @@ def test_doubtful_texts_are_rejected(classifier):
     sure = classifier.predict_proba(texts).max(axis=1)
     assert sure[0] > sure[1]
     assert classifier.predict(texts, reject_below=float(sure.mean())).tolist() == ["food", ""]
+
+
+def test_other_settings_are_not_chosen_by_chance():
+    slacks = []
+    for seed in range(10):
+        texts, labels = texts_of_overlapping_classes(20, seed)
+        chance = np.random.default_rng(seed).permutation(labels) % 3  # no word indicates the class
+        slacks.append(model_of(TextClassifier(random_state=0).fit(texts, chance)).sums.settings.slack)
+    assert slacks.count(0.5) >= 6  # the usual one
