@@ -22,6 +22,27 @@ dispatchers = {event.data["dispatcher"] for _, event in recorder.buffer}
 print(sorted(str(dispatcher) for dispatcher in dispatchers if dispatcher.stats.cache_path is not None))
 """
 
+LEARNING = """
+import numpy as np
+from numba.core import event
+from cmt_numba import MemoryStore
+
+rng, words = np.random.default_rng(0), [f"word{i}" for i in range(300)]
+texts = [" ".join(rng.choice(words, 8)) for _ in range(400)]
+X = rng.normal(size=(400, 16)).astype(np.float32)
+with event.install_recorder("numba:compile") as recorder:
+    for vectors in (None, X):
+        store = MemoryStore(random_state=0)
+        store.add(range(400), vectors, texts=texts)
+        for i in range(30):
+            x, text = None if vectors is None else X[i : i + 1], [" ".join(rng.choice(words, 5))]
+            shown = store.query(x, 3, texts=text).keys
+            store.feedback(x, shown, np.full((1, 3), i % 2.0), texts=text)
+        store.delete([2])
+dispatchers = {event.data["dispatcher"] for _, event in recorder.buffer}
+print(sorted(str(dispatcher) for dispatcher in dispatchers if dispatcher.stats.cache_path is not None))
+"""
+
 
 @pytest.mark.parametrize("part", ["insert", *warmup_room.KINDS])
 def test_calls_can_be_made(part: str):
@@ -29,12 +50,11 @@ def test_calls_can_be_made(part: str):
 
 
 @needs_jit
-def test_compiled_kernels_are_loaded():
-    """A second process that makes the same calls compiles nothing, whatever it is handed: no kernel is missing."""
-    warmup_room.make_calls("classifier")
-    done = subprocess.run(
-        [sys.executable, "-c", UNAWARE, "classifier"], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+@pytest.mark.parametrize(("part", "program"), [("classifier", UNAWARE), ("store", LEARNING)])
+def test_compiled_kernels_are_loaded(part: str, program: str):
+    """A second process with the same or similar calls compiles nothing: no kernel is missing."""
+    warmup_room.make_calls(part)
+    done = subprocess.run([sys.executable, "-c", program, part], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "[]\n"
 
 
