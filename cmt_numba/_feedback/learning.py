@@ -2,16 +2,19 @@
 
 Two linear regressions with Gaussian priors predict each reward before they learn it: the static model, from the query,
 the place and the similarity, and the learned model, from all parts. The logarithm of the ratio of their likelihoods is
-the evidence that the learned model is better (Dawid, 1984, "Statistical theory: the prequential approach"). A reward
-minus the reward that the static model expects, the advantage, trains all other parts, so that rewards that say nothing
-about a memory teach nothing (Williams, 1992, "Simple statistical gradient-following algorithms").
+the evidence that the learned model is better (Dawid, 1984, "Statistical theory: the prequential approach"). It may be
+better from any query on: prior odds are spread over all of them, so that their sum is small. The null hypothesis is
+that either the static model or the mean reward predicts best, because rewards that say nothing let the static
+model learn noise, which the learned model could seem to correct. A reward minus the reward that the static model
+expects, the advantage, trains all other parts, so that rewards that say nothing about a memory teach nothing (Williams,
+1992, "Simple statistical gradient-following algorithms").
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .._index import copy_values
+from .._index import copy_values, encode_bytes
 from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 from .._kernels import NONE, dot, enter_slot, find_slot
 from . import state as states
@@ -23,9 +26,9 @@ _MEMORY = 0.9999  # factor of earlier rewards in the weights of the parts, for e
 _RECENT = 0.98  # factor of earlier rewards of a memory in VALUE
 _MEMORY_OF_ERRORS = 0.999
 _MEMORY_OF_STATIC, _MEMORY_OF_LEARNED = 0.999, 0.99  # factors of earlier outcomes; learned rankings change
-LEAST_SHARE = 1.0 / 32.0  # least share of queries that are ranked statically if the gain is measured
 _LEAST_REMEMBERED = 0.5  # least advantage of a past query, in standard deviations of rewards
-_MOST_STEP, _LEAST_EVIDENCE = 3.0, -8.0  # largest change of the evidence by a query, and its least value
+_MOST_STEP = 3.0  # largest change of the evidence by a query
+_LATER = np.exp(-5.0)  # prior odds that the learned model becomes better at any later query
 _TOWARDS, _AWAY = np.float32(0.3), np.float32(0.1)  # step of a moved key, for an advantage of 1 and of -1
 _STEP_OF_DIAGONAL, _STEP_OF_MAP = np.float32(0.05), np.float32(1.0)
 _STEEPNESS = 20.0  # steepness of the softmax from which the map learns
@@ -98,7 +101,7 @@ def _regress(learned, which, n, row, reward, share, room):
 
 @inner
 def _expect_mean(learned, rewards):
-    """Let both models expect the mean of the first rewards, so that rewards that are always the same teach nothing."""
+    """Let all models expect the mean of the first rewards, so that rewards that are always the same teach nothing."""
     total, n = 0.0, 0
     for i in range(rewards.size):
         if not np.isnan(rewards[i]):
@@ -106,12 +109,27 @@ def _expect_mean(learned, rewards):
             n += 1
     for which in range(learned.weights.shape[0]):
         learned.weights[which, states.CONSTANT] = total / n
+    learned.totals[states.REWARDS], learned.totals[states.N_REWARDS] = total / n, 1.0
 
 
 @inner
-def _weigh_evidence(learned, parts, rewards, expected, share, m):
-    """Compare the predictions of both models, and write those of the static one."""
-    totals, squares, difference, n = learned.totals, 0.0, 0.0, 0
+def _weighed(evidence, difference, totals):
+    """Return the evidence for the learned model after a query for which its squared errors were so much smaller."""
+    change = min(max(difference / (2.0 * deviation_of(totals) ** 2), -_MOST_STEP), _MOST_STEP)
+    odds = np.exp(evidence) + _LATER / (totals[states.QUERIES] * (totals[states.QUERIES] + 1.0))
+    return min(np.log(odds) + change, states.MOST_EVIDENCE)
+
+
+@inner
+def _weigh_evidence(learned, parts, rewards, expected, share, is_static, is_answer, m):
+    """Compare the predictions of both models and the mean of earlier rewards, and write those of the static one.
+
+    The mean is that of queries that were ranked statically: once the learned model is used, most rewards may be good.
+    Known answers are always rewarded, so that their mean, which is always right, is no hypothesis.
+    """
+    totals, squares, of_mean, of_learned, n = learned.totals, 0.0, 0.0, 0.0, 0
+    mean = totals[states.REWARDS] / totals[states.N_REWARDS]
+    has_mean = not is_answer and mean < 1.0
     for i in range(m):
         if np.isnan(rewards[i]):
             continue
@@ -119,12 +137,17 @@ def _weigh_evidence(learned, parts, rewards, expected, share, m):
         static = rewards[i] - expected[i]
         error = rewards[i] - expected_reward(learned.weights[states.LEARNED], parts[i], states.N_REGRESSED)
         squares += static * static
-        difference += share * (static * static - error * error)
+        of_learned += error * error
+        of_mean += (rewards[i] - mean) ** 2 if has_mean else static * static
+        if is_static and not is_answer:
+            totals[states.REWARDS] += share * rewards[i]
+            totals[states.N_REWARDS] += share
         n += 1
     if n == 0:
         return
-    change = min(max(difference / (2.0 * deviation_of(totals) ** 2), -_MOST_STEP), _MOST_STEP)
-    totals[states.EVIDENCE] = min(max(totals[states.EVIDENCE] + change, _LEAST_EVIDENCE), states.MOST_EVIDENCE)
+    totals[states.OVER_STATIC] = _weighed(totals[states.OVER_STATIC], share * (squares - of_learned), totals)
+    if is_static:
+        totals[states.OVER_MEAN] = _weighed(totals[states.OVER_MEAN], share * (of_mean - of_learned), totals)
     totals[states.SQUARES] = _MEMORY_OF_ERRORS * totals[states.SQUARES] + squares / n
     totals[states.N_SQUARES] = _MEMORY_OF_ERRORS * totals[states.N_SQUARES] + 1.0
 
@@ -135,7 +158,7 @@ def _count_outcome(sums, error, share):
 
     An error stands for the queries that the other ranking has answered (Horvitz and Thompson, 1952).
     """
-    weight = 1.0 / max(share, LEAST_SHARE)
+    weight = 1.0 / share
     sums[states.WEIGHT] += weight
     sums[states.SQUARED_WEIGHT] += weight * weight
     sums[states.SUM] += weight * error
@@ -320,18 +343,19 @@ def _enter(learned, table, row, memory, key):
 
 
 @kernel
-def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
+def learn_rewards(model, n, queries, candidates, rewards, kind):
     """Learn from the rewards of candidates, with room for each memory that is new; return the number of memories.
 
     A reward of NaN is unknown. The ``n`` memories so far have the first rows of the state.
     """
     is_shared, may_be_chosen = kind.is_shared, kind.may_be_chosen
-    learned, codes = by_reference(learned), by_reference(codes)
+    model = by_reference(model)
+    learned, table, codes = model.learned, model.table, model.codes
     ids, similarities, keys = candidates
     m, width = ids.shape[1], queries.shape[1]
     forms, terms, room = new_forms(width), new_terms(learned.map.shape[0]), new_code_room(codes.signs.shape[1])
     rows, parts = empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
-    mapped = empty(learned.map.shape[0], np.float32)
+    mapped, query_codes = empty(learned.map.shape[0], np.float32), empty(width, np.int8)
     pulls, expected = empty(m, np.float64), empty(m, np.float64)
     own_room = Room(
         empty(states.N_PARTS, np.float64),
@@ -350,6 +374,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
             continue
         map_query(learned, query, terms, mapped)
         find_rows(learned, table, ids[row], rows)
+        scale, _ = encode_bytes(query, query_codes)
         describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
         if learned.totals[states.QUERIES] == 0.0:
             _expect_mean(learned, given)
@@ -365,7 +390,7 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
         for i in range(1, m if not (is_shared or is_answer) else 0):
             if not np.isnan(given[i]):
                 parts[i, states.SECOND + min(i, _N_PLACES) - 1] = 1.0
-        _weigh_evidence(learned, parts, given, expected, share, m)
+        _weigh_evidence(learned, parts, given, expected, share, not kind.chosen[row], is_answer, m)
         for i in range(m):
             if not np.isnan(given[i]):
                 _regress(learned, states.STATIC, states.N_STATIC, parts[i], given[i], share, own_room)
@@ -382,6 +407,6 @@ def learn_rewards(learned, table, codes, n, queries, candidates, rewards, kind):
             _move_key(learned.moved[own], query, share * advantage)
             code_moved(learned, codes, own, room)
             if abs(advantage) >= _LEAST_REMEMBERED * deviation:
-                _remember(learned, own, forms.codes, forms.scale[0], advantage)
-    release((forms, terms, room, rows, mapped, parts, pulls, expected, own_room))
+                _remember(learned, own, query_codes, scale, advantage)
+    release((forms, terms, room, rows, mapped, query_codes, parts, pulls, expected, own_room))
     return n

@@ -11,24 +11,34 @@ import scipy.sparse
 from .._jit import held
 from .._kernels import NONE, InvariantError, find_slots, require, resized
 from . import state as states
-from .learning import LEAST_SHARE, RewardKind, learn_rewards
-from .moved import code_all_moved, drop_code, map_queries, no_codes, with_rows
+from .learning import RewardKind, learn_rewards
+from .moved import MovedCodes, code_all_moved, drop_code, map_queries, no_codes, with_rows
 from .parts import FIRST_SLOPE, LEAST_DEVIATION, LEAST_SLOPE, rank_stored, score_candidates
 from .query_map import code_map
-from .rows import hash_rows, new_table, read_keys, scale_rows
+from .rows import MemoryTable, hash_rows, new_table, read_keys, scale_rows
 
 _MOST_CELLS = 1 << 24  # maximum number of numbers in past queries
 _SMALLEST = 64
 _TURNS = 4.0  # number of control groups while the number of rewarded queries doubles
+_LARGEST_CONTROL, _CONTROL_OF_ONE = 1.0 / 32.0, 0.5  # share of the control group: at most, and times sqrt(queries)
 _LEAST_LEARNED = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
 _SHRUNK_BY = 0.25  # number of errors of 0 in the mean errors of expected rewards
-_LARGEST = 1e8  # limit of the absolute values in a file
+_LARGEST, _LARGEST_EVIDENCE = 1e8, 100.0  # limits of the absolute values in a file
+_OF_SHARE = [states.QUERIES, states.OVER_STATIC, states.OVER_MEAN]
 _NO_FIRSTS = np.empty((0, 2), np.int64)
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
 _NOT_NEGATIVE = ("n_past", "past_scales")
 _ROW_ARRAYS = ("ids", "moved", "figures", "past_of", "n_past")
 _PLACE_ARRAYS = ("past", "past_scales", "past_advantages", "past_rows")
 _DERIVED = ("map_codes", "map_scales")
+
+
+class ModelArrays(NamedTuple):
+    """The arrays of a model, for kernels."""
+
+    learned: states.Learned
+    table: MemoryTable
+    codes: MovedCodes
 
 
 class Candidates(NamedTuple):
@@ -94,8 +104,8 @@ class LearnedSummary(NamedTuple):
         The 95 % confidence interval of the gain.
     share : float
         The share of queries that are ranked by the model: the probability that it predicts rewards better than
-        similarity, place and query alone, 0 below a half. Unless the gain is not measured, it is at most 31 in 32. The
-        other queries, chosen by a hash, are ranked statically.
+        similarity, place and query alone, 0 below a half. Unless the gain is not measured, it is at most 31 in 32 or,
+        after ``n`` rewarded queries, ``1 - 0.5 / sqrt(n)``. The other queries, chosen by a hash, are ranked statically.
     reason : str
         Why the model ranks this share of queries.
     """
@@ -124,10 +134,25 @@ class FeedbackModel:
 
     def _set_state(self, state: states.Learned) -> None:
         """Set the arrays, and enlarge those that follow from them."""
-        self._state, self._held = state, held(state)
-        self._table = new_table(state.ids, self._n)
-        self._codes = with_rows(self._codes, len(state.ids))
-        self._held_codes = held(self._codes)
+        self._state, self._codes = state, with_rows(self._codes, len(state.ids))
+        self._hold()
+        self._set_share()
+
+    def _hold(self) -> None:
+        """Enter the memories into a table, and describe the arrays to kernels."""
+        self._table = new_table(self._state.ids, self._n)
+        self._held = held(ModelArrays(self._state, self._table, self._codes))
+
+    def _set_share(self) -> None:
+        """Note which queries to rank by the model."""
+        n_queries, over_static, over_mean = self._state.totals[_OF_SHARE].tolist()
+        share = 1.0 / (1.0 + math.exp(-over_static) + math.exp(-over_mean))
+        self._turn = int(_TURNS * math.log2(1.0 + n_queries))
+        if share >= 1.0 - _LARGEST_CONTROL:
+            n_at_turn = 2.0 ** (self._turn / _TURNS)
+            control = min(_CONTROL_OF_ONE / math.sqrt(n_at_turn), _LARGEST_CONTROL)
+            share = min(share, 1.0 - control) if self.measures_gain else 1.0
+        self._share = share if share >= _LEAST_LEARNED and n_queries > 0.0 else 0.0
 
     def __len__(self) -> int:
         return self._n
@@ -150,22 +175,19 @@ class FeedbackModel:
     @property
     def share(self) -> float:
         """The share of queries to rank by the model: the probability that it is better than static ranking."""
-        share = min(1.0 / (1.0 + math.exp(-self._state.totals[states.EVIDENCE])), 1.0 - LEAST_SHARE)
-        if share == 1.0 - LEAST_SHARE and not self.measures_gain:
-            return 1.0
-        return share if share >= _LEAST_LEARNED and self._state.totals[states.QUERIES] > 0.0 else 0.0
+        return self._share
 
     @property
     def is_used(self) -> bool:
         """Whether to rank any query by the model."""
-        return self.share > 0.0
+        return self._share > 0.0
 
     def is_chosen(self, queries: np.ndarray) -> np.ndarray:
         """Return whether to rank each query by the model. Others are chosen when rewards have grown by a fifth.
 
         If the control group never changed, repeated queries would make it small.
         """
-        least, turn = self.share * 2.0**32, int(_TURNS * math.log2(1.0 + self._state.totals[states.QUERIES]))
+        least, turn = self._share * 2.0**32, self._turn
         return np.array([zlib.crc32(query, turn) < least for query in queries], np.bool_)
 
     def read_keys(self, index: Any, ids: np.ndarray) -> np.ndarray:
@@ -193,8 +215,7 @@ class FeedbackModel:
             np.empty(n, np.float32),
             np.empty(shape, np.int64),
         )
-        *products, moved = found
-        map_queries(self._held, self._held_codes, queries, *products, np.empty(shape, np.float32), moved)
+        map_queries(self._held, queries, *found)
         return found
 
     def rank(
@@ -207,25 +228,25 @@ class FeedbackModel:
         ``similarities``, of the same shape, are cosines, or NaN if unknown, for keys that are not hashed.
         """
         scores, candidates = np.empty(ids.shape), Candidates.of(ids, similarities, keys)
-        score_candidates(self._held, self._table, queries, mapped, candidates, scores, _NO_PARTS)
+        score_candidates(self._held, queries, mapped, candidates, scores, _NO_PARTS)
         return scores
 
     def rank_stored(
         self,
         index: Any,
-        queries: np.ndarray,
-        mapped: np.ndarray,
+        mapped_queries: tuple[np.ndarray, np.ndarray],
         parts: Sequence[np.ndarray],
-        best_ids: np.ndarray,
+        rows: tuple[int, int],
         best_scores: np.ndarray,
+        best_ids: np.ndarray,
     ) -> None:
-        """Write the ids and scores of the best candidates for each query. Their keys are in a dense index.
+        """Write the scores and ids of the best candidates for a range of queries. Their keys are in a dense index.
 
-        The candidates are those of two or three arrays of ids of shape (n, m), some of which may be equal.
+        ``mapped_queries`` are queries and their products with the map. The candidates are those of two or three arrays
+        of ids of shape (n, m), some of which may be equal.
         """
-        *third, first, second = parts
-        last = third[0] if third else np.empty((len(queries), 0), np.int64)
-        rank_stored(self._held, self._table, index.held, queries, mapped, (first, second, last), best_scores, best_ids)
+        first, second, third = parts if len(parts) == 3 else (*parts, np.empty((len(best_ids), 0), np.int64))
+        rank_stored(self._held, index.held, mapped_queries, (first, second, third), *rows, best_scores, best_ids)
 
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
@@ -233,7 +254,7 @@ class FeedbackModel:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, scores = np.empty((1, ids.size, states.N_PARTS)), np.empty((1, ids.size))
         mapped, candidates = self.map(query)[0], Candidates.of(ids[None], similarities[None], keys)
-        score_candidates(self._held, self._table, query, mapped, candidates, scores, parts)
+        score_candidates(self._held, query, mapped, candidates, scores, parts)
         products = parts[0] * self.weights / self._slope
         products[:, : states.N_STATIC] = 0.0
         products[:, states.SIMILAR] = candidates.similarities[0]
@@ -268,10 +289,11 @@ class FeedbackModel:
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
         n_passed = len(ids)  # in each row, one memory may count as unrewarded
         self._make_room(int(np.count_nonzero(rewards == rewards)) + n_passed, ids)
-        held, candidates = (self._held, self._table, self._held_codes), Candidates.of(ids, similarities, keys)
+        candidates = Candidates.of(ids, similarities, keys)
         firsts = _NO_FIRSTS if firsts is None else firsts
         kind = RewardKind(bool(is_shared), bool(may_be_chosen), self.share, self.is_chosen(queries), firsts)
-        self._n = learn_rewards(*held, self._n, queries, candidates, rewards, kind)
+        self._n = learn_rewards(self._held, self._n, queries, candidates, rewards, kind)
+        self._set_share()
 
     def _make_room(self, n_rewards: int, ids: np.ndarray) -> None:
         """Enlarge the arrays for further rewards of some memories."""
@@ -319,17 +341,20 @@ class FeedbackModel:
     def forget(self, ids: np.ndarray) -> None:
         """Forget the rewards of memories. Ids without rewards are ignored."""
         rows, state = self._find(ids), self._state
-        for row in -np.sort(-rows[rows != NONE]):  # so that the last row is never one that remains to be forgotten
+        rows = rows[rows != NONE]
+        if rows.size == 0:
+            return
+        for row in -np.sort(-rows):  # so that the last row is never one that remains to be forgotten
             self._n -= 1
             last = self._n
             state.past_rows[state.past_rows == row] = NONE
-            drop_code(self._held, self._held_codes, row, last)
+            drop_code(self._held, row, last)
             if row != last:
                 for name in _ROW_ARRAYS:
                     array: np.ndarray = getattr(state, name)
                     array[row] = array[last]
                 state.past_rows[state.past_rows == last] = row
-        self._table = new_table(state.ids, self._n)
+        self._hold()
 
     def learned(self) -> LearnedSummary:
         """Return the weights of the parts, and the gain over static ranking."""
@@ -357,7 +382,7 @@ class FeedbackModel:
         return lift + apart * (of_learned - of_static), math.sqrt(error)
 
     def _reason(self, share: float) -> str:
-        if share >= 1.0 - LEAST_SHARE:
+        if share >= 1.0 - _LARGEST_CONTROL:
             return "the learned parts predict rewards better than similarity, place and query alone"
         if share > 0.0:
             return "it is not certain that the learned parts predict rewards better than similarity alone"
@@ -388,11 +413,12 @@ class FeedbackModel:
         require(bool((arrays["diagonal"][1] > 0.0).all()), "sums of squares must be positive")
         require(all(bool((arrays[name] >= 0.0).all()) for name in _NOT_NEGATIVE), "counts must not be negative")
         totals = arrays["totals"]
-        require(bool((totals[states.SQUARES : states.LIFT] >= 0.0).all()), "totals must not be negative")
-        require(bool(totals[states.N_SQUARES] > 0.0), "totals must be positive")
+        require(bool((totals[states.REWARDS : states.LIFT] >= 0.0).all()), "totals must not be negative")
+        require(bool((totals[[states.N_SQUARES, states.N_REWARDS]] > 0.0).all()), "totals must be positive")
         are_counts = arrays["outcomes"][:, [states.WEIGHT, states.SQUARED_WEIGHT, states.SUM_OF_SQUARES]] >= 0.0
         require(bool(are_counts.all()), "counts must not be negative")
-        require(abs(float(totals[states.EVIDENCE])) <= states.MOST_EVIDENCE, "the evidence is out of its range")
+        evidence = totals[[states.OVER_STATIC, states.OVER_MEAN]]
+        require(bool((np.abs(evidence) < _LARGEST_EVIDENCE).all()), "the evidence is out of its range")
         require(all(map(_is_positive_definite, arrays["precision"])), "the precision must be positive definite")
         require(np.unique(ids).size == n, "ids of the model must be distinct")
         require(bool(((arrays["past_rows"] >= NONE) & (arrays["past_rows"] < n)).all()), "past_rows must be rows")
@@ -405,7 +431,7 @@ class FeedbackModel:
         self._n = n
         self._set_state(empty._replace(**{name: np.array(array) for name, array in arrays.items()}))
         code_map(self._held)
-        code_all_moved(self._held, self._held_codes, n)
+        code_all_moved(self._held, n)
         return self
 
 

@@ -87,9 +87,10 @@ def code_moved(learned, codes, row, room):
 
 
 @kernel
-def code_all_moved(learned, codes, n):
+def code_all_moved(model, n):
     """Write the codes of those of the first ``n`` rows that have been rewarded."""
-    learned, codes = by_reference(learned), by_reference(codes)
+    model = by_reference(model)
+    learned, codes = model.learned, model.codes
     room = new_code_room(codes.signs.shape[1])
     for row in range(n):
         code_moved(learned, codes, row, room)
@@ -97,9 +98,10 @@ def code_all_moved(learned, codes, n):
 
 
 @kernel
-def drop_code(learned, codes, row, last):
+def drop_code(model, row, last):
     """Drop the code of a row, if it has one, and let the row stand for the memory of row ``last``."""
-    learned, codes = by_reference(learned), by_reference(codes)
+    model = by_reference(model)
+    learned, codes = model.learned, model.codes
     room = new_code_room(codes.signs.shape[1])
     place = codes.places[row]
     if place != NONE:
@@ -132,19 +134,20 @@ def _find_moved(learned, codes, query, coded, upper, best, found):
 
 
 @kernel
-def map_queries(learned, codes, queries, mapped, transformed, own, estimates, ids):
+def map_queries(model, queries, mapped, transformed, own, ids):
     """Multiply queries with the map, transform them, and find the memories whose moved keys are nearest.
 
     ``own`` gets the cosine of each query and its transformed query. ``transformed`` and ``own`` are empty if keys are
     hashed.
     """
-    learned, codes = by_reference(learned), by_reference(codes)
+    model = by_reference(model)
+    learned, codes = model.learned, model.codes
     coded, upper = new_queries(1, queries.shape[1], codes.signs.shape[1]), empty(TILE, np.float32)
-    terms = new_terms(mapped.shape[1])
+    terms, estimates = new_terms(mapped.shape[1]), empty(ids.shape[1], np.float32)
     for row in range(queries.shape[0]):
         map_query(learned, queries[row], terms, mapped[row])
         if own.size > 0:
             own[row] = transform_query(learned, queries[row], mapped[row], transformed[row])
         if ids.size > 0:
-            _find_moved(learned, codes, queries[row], coded, upper, estimates[row], ids[row])
-    release((coded, upper, terms))
+            _find_moved(learned, codes, queries[row], coded, upper, estimates, ids[row])
+    release((coded, upper, terms, estimates))

@@ -11,8 +11,7 @@ The others are learned, and rank memories if they have proved to predict rewards
 *advantage* is a reward minus what the static model expects for the query, the place and the similarity.
 
 - MAPPED is a bilinear form of query and key, and DIAGONAL one with a weight for each feature (the scorer of the paper).
-- VOTE is the mean advantage of the memory for similar past queries, BROAD the same with a wider kernel, and COUNT the
-  logarithm of their number.
+- VOTE is the mean advantage of the memory for similar past queries, BROAD the same with a wider kernel.
 - VALUE is the mean advantage of the memory.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
 - FRESH, for a memory without rewards, is 0.85 times the largest reward of less similar memories by parts that need
@@ -30,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._index import copy_values, dot_codes, encode_bytes, vector_of
+from .._index import copy_values, dot_codes, vector_of
 from .._jit import by_reference, empty, inner, inner_allocating, inner_fastmath, kernel, prefetch, release
 from .._kernels import NONE, dot, find_slot, keep_best, sort_best_first
 from . import state as states
@@ -45,7 +44,7 @@ _PRIORS = (0.1, 1.0, 3.0)  # numbers of advantages of 0 in the means of VOTE, BR
 _PRIOR_QUERIES = 1.0  # the same for QUERY
 _FIRST_PAIRS = 10.0  # number of pairs of advantages that count as much as _PRIORS
 _LEAST_PRIOR, _MOST_PRIOR = 0.1, 1000.0
-_UNIT_OF_COUNT, _OPTIMISM = 0.2, 0.85
+_OPTIMISM = 0.85
 _LARGEST_SHORT, _TINY = np.float32(4095.0), 1e-12
 LEAST_SLOPE, FIRST_SLOPE = 0.5, 1.5  # least weights of the similarity, in standard deviations of rewards
 LEAST_DEVIATION = 0.15
@@ -56,15 +55,13 @@ class Forms(NamedTuple):
     """Scratch space for the forms of a query."""
 
     weighted: np.ndarray  # float32 (width,): the query times the weights of features
-    codes: np.ndarray  # int8 (width,)
-    scale: np.ndarray  # float32 (1,): their factor
-    shorts: np.ndarray  # int16 (width,): more precise codes, which are multiplied with those of past queries
+    shorts: np.ndarray  # int16 (width,): codes of the query, which are multiplied with those of past queries
 
 
 @inner_allocating
 def new_forms(width):
     """Return scratch space for queries of this width."""
-    return Forms(empty(width, np.float32), empty(width, np.int8), empty(1, np.float32), empty(width, np.int16))
+    return Forms(empty(width, np.float32), empty(width, np.int16))
 
 
 @inner
@@ -145,18 +142,12 @@ def _prior(learned, which):
 
 
 @inner
-def _best_general(learned, rows, similarities, parts, fresh, m):
-    """Return the largest reward by parts that need rewards, of memories that are less similar than a fresh one.
-
-    VOTE does not count: it is evidence that a memory suits this query.
-    """
-    most, weights = 0.0, learned.weights[states.LEARNED]
+def _best_general(similarities, parts, fresh, m):
+    """Return the largest reward by parts that need rewards, of memories that are at most as similar as a fresh one."""
+    most, similarity = 0.0, similarities[fresh]
     for i in range(m):
-        if rows[i] >= 0 and similarities[i] <= similarities[fresh]:
-            total = 0.0
-            for j in range(states.BROAD, states.MOVED + 1):
-                total += weights[j] * parts[i, j]
-            most = max(most, total)
+        if similarities[i] <= similarity:
+            most = max(most, parts[i, states.GENERAL])
     return most
 
 
@@ -166,10 +157,10 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
 
     Missing candidates have no parts. Places are not written.
     """
-    figures, most, m, sharp, total = learned.figures, -np.inf, ids.size, 0.0, 0.0
+    figures, weights = learned.figures, learned.weights[states.LEARNED]
+    most, m, sharp, total = -np.inf, ids.size, 0.0, 0.0
     of_votes, of_broad, of_value = _prior(learned, 0), _prior(learned, 1), _prior(learned, 2)
     _weigh_features(learned.diagonal[0], query, forms.weighted)
-    forms.scale[0], _ = encode_bytes(query, forms.codes)
     step = code_shorts(query, _LARGEST_SHORT, forms.shorts)
     for i in range(m):
         own, given = rows[i], parts[i]
@@ -190,7 +181,8 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
         _sum_past(learned, own, forms, step, given)
         given[states.VOTE] = given[states.SHARP] / (given[states.N_SHARP] + of_votes)
         given[states.BROAD] = given[states.WIDE] / (given[states.N_WIDE] + of_broad)
-        given[states.COUNT] = _UNIT_OF_COUNT * np.log(1.0 + given[states.N_SHARP])
+        for j in range(states.BROAD, states.MOVED + 1):
+            given[states.GENERAL] += weights[j] * given[j]
         sharp, total = sharp + given[states.SHARP], total + given[states.N_SHARP]
     for i in range(m):
         if parts[i, states.CONSTANT] != 0.0:
@@ -198,7 +190,7 @@ def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts
             parts[i, states.SIMILAR] = max(similarities[i] - most, _FARTHEST)
             parts[i, states.QUERY] = sharp / (total + _PRIOR_QUERIES)
             if rows[i] < 0:
-                parts[i, states.FRESH] = _OPTIMISM * _best_general(learned, rows, similarities, parts, i, m)
+                parts[i, states.FRESH] = _OPTIMISM * _best_general(similarities, parts, i, m)
 
 
 @inner
@@ -251,9 +243,10 @@ def _score(learned, query, mapped, ids, similarities, keys, room, scores):
 
 
 @kernel
-def score_candidates(learned, table, queries, mapped, candidates, scores, parts_of_first):
+def score_candidates(model, queries, mapped, candidates, scores, parts_of_first):
     """Write the scores of the candidates of each query, and the parts of the first query's scores."""
-    learned, (ids, similarities, keys) = by_reference(learned), candidates
+    model, (ids, similarities, keys) = by_reference(model), candidates
+    learned, table = model.learned, model.table
     n, m = ids.shape
     room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
     for row in range(n):
@@ -282,17 +275,19 @@ def select_best(scores, ids, best_scores, best_ids):
 
 
 @kernel
-def rank_stored(learned, table, index, queries, mapped, candidates, best_scores, best_ids):
-    """Write the best candidates for each query as :func:`select_best`. Their keys are in a dense index.
+def rank_stored(model, index, mapped_queries, candidates, begin, stop, best_scores, best_ids):
+    """Write the best candidates for a range of queries as :func:`select_best`. Their keys are in a dense index.
 
-    ``candidates`` are three arrays, in which ids may be repeated.
+    ``mapped_queries`` are the queries and their products with the map. ``candidates`` are three arrays, in which ids
+    may be repeated.
     """
-    learned, index, (first, second, third) = by_reference(learned), by_reference(index), candidates
+    model, index, (first, second, third) = by_reference(model), by_reference(index), candidates
+    learned, table, (queries, mapped) = model.learned, model.table, mapped_queries
     width, m = queries.shape[1], first.shape[1] + second.shape[1] + third.shape[1]
     room = new_forms(width), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
     keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
     ids = empty(m, np.int64)
-    for row in range(queries.shape[0]):
+    for row in range(begin, stop):
         n = add_distinct(third[row], ids, add_distinct(second[row], ids, add_distinct(first[row], ids, np.int64(0))))
         own = ids[:n]
         for i in range(n):

@@ -148,9 +148,9 @@ def add_step(learned, terms):
 
 
 @kernel
-def code_map(learned):
+def code_map(model):
     """Write the codes of the map."""
-    learned = by_reference(learned)
+    learned = by_reference(model).learned
     terms = new_terms(learned.map.shape[0])
     for i in range(learned.map.shape[0]):
         _code(learned, i, terms)

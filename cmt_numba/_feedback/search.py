@@ -53,13 +53,15 @@ class LearnedSearch:
             return index.search(Q, k, target_recall, among, n_threads)
         queries = self.model.prepare(Q)
         chosen = self.model.is_chosen(queries)
-        if chosen.all():
+        n_chosen = np.count_nonzero(chosen)
+        if n_chosen == len(chosen):
             return self._search(index, Q, queries, k, target_recall, among, n_threads)
+        if n_chosen == 0:
+            return index.search(Q, k, target_recall, among, n_threads)
         ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
         ids[~chosen], scores[~chosen] = index.search(Q[~chosen], k, target_recall, among, n_threads)
-        if chosen.any():
-            found = self._search(index, Q[chosen], queries[chosen], k, target_recall, among, n_threads)
-            ids[chosen], scores[chosen] = found
+        found = self._search(index, Q[chosen], queries[chosen], k, target_recall, among, n_threads)
+        ids[chosen], scores[chosen] = found
         return ids, scores
 
     def _search(
@@ -73,9 +75,7 @@ class LearnedSearch:
         if _has_keys(index, self.model):
 
             def rank(first: int, stop: int) -> None:
-                rows = slice(first, stop)
-                own = [part[rows] for part in parts]
-                self.model.rank_stored(index, queries[rows], mapped[rows], own, ids[rows], scores[rows])
+                self.model.rank_stored(index, (queries, mapped), parts, (first, stop), scores, ids)
 
             share_rows(rank, n, n_threads)
             return ids, scores
@@ -219,7 +219,7 @@ class LearnedSearch:
             name = queries[row].tobytes()
             kept.pop(name, None)
             kept[name] = parts, row, version
-        for name in list(kept)[:-_MOST_KEPT]:
+        for name in list(kept)[:-_MOST_KEPT] if len(kept) > _MOST_KEPT else ():
             kept.pop(name, None)
 
     def with_competitors(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
@@ -320,10 +320,6 @@ class LearnedSearch:
         model = FeedbackModel.of_arrays(n_features, is_sparse, arrays, form["measures_gain"])
         self._begin(model, scale.copy())
         return self
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        return self.of_arrays(*self.arrays())
 
 
 def _joined(n_shown: int, *parts: np.ndarray) -> np.ndarray:

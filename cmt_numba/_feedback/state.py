@@ -7,7 +7,7 @@ import numpy as np
 from .._jit import COLUMNS
 
 (CONSTANT, BEST, SIMILAR, QUERY, SECOND, THIRD, FOURTH, LATER) = range(8)
-(MAPPED, DIAGONAL, VOTE, BROAD, COUNT, VALUE, MOVED, FRESH) = range(8, 16)
+(MAPPED, DIAGONAL, VOTE, BROAD, VALUE, MOVED, FRESH) = range(8, 15)
 """The parts of a reward, see :mod:`cmt_numba._feedback.parts`."""
 
 PART_NAMES = (
@@ -23,16 +23,16 @@ PART_NAMES = (
     "feature weights",
     "votes",
     "broad votes",
-    "trials",
     "value",
     "moved key",
     "fresh",
 )
 N_PARTS = len(PART_NAMES)
 
-SHARP, N_SHARP, SHARP_PAIRS, WIDE, N_WIDE, WIDE_PAIRS, N_COLUMNS = range(N_PARTS, N_PARTS + 7)
+SHARP, N_SHARP, SHARP_PAIRS, WIDE, N_WIDE, WIDE_PAIRS, GENERAL, N_COLUMNS = range(N_PARTS, N_PARTS + 8)
 """Sums over the past queries of a memory, for a sharp kernel and a wide one: of advantages times the kernel, of the
-kernel, and of its squares."""
+kernel, and of its squares; and the reward by parts that need rewards, apart from VOTE, which is evidence that a memory
+suits a query."""
 
 N_REGRESSED = FRESH
 """Number of parts with learned weights. That of FRESH is 1."""
@@ -55,7 +55,7 @@ N_PASSED = 3
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
 
-FIRST_WEIGHTS = np.array([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 1.0])
+FIRST_WEIGHTS = np.array([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 1.0])
 FIRST_PRECISION = np.repeat([1.0, 3.0], [N_STATIC, N_PARTS - N_STATIC])
 
 STATIC, LEARNED = range(2)
@@ -67,12 +67,14 @@ SHOWN, REWARDED, TRIALS, ADVANTAGE, N_FIGURES = range(5)
 PAST, RECENT, N_ENDS = range(3)
 """The place of the next past query, and the number of recent steps of the map."""
 
-(EVIDENCE, SQUARES, N_SQUARES, QUERIES, RECENT_QUERIES, APART, SQUARED_LIFT, LIFT, N_TOTALS) = range(9)
-"""Totals: the log-odds that the learned model is better than the static one; the squared errors of the static one; the
-number of queries with rewards, all and recent, and of recent ones for which the rankings disagree; and the sums for
-these of the squared lifts and of the lifts, the gains that the learned model expects."""
+(OVER_STATIC, OVER_MEAN, REWARDS, N_REWARDS, SQUARES, N_SQUARES, QUERIES, RECENT_QUERIES) = range(8)
+(APART, SQUARED_LIFT, LIFT, N_TOTALS) = range(8, 12)
+"""Totals: the log-odds that the learned model is better than the static one, and than the mean of rewards; the sum and
+the number of rewards; the squared errors of the static model, and their number; the number of queries with rewards, all
+and recent, and of recent ones for which the rankings disagree; and the sums for these of the squared lifts and of the
+lifts, the gains that the learned model expects."""
 
-FIRST_EVIDENCE, MOST_EVIDENCE = -3.5, 10.0
+FIRST_EVIDENCE, MOST_EVIDENCE = -2.8, 20.0
 
 PRODUCTS, PAIRS = range(2)
 PAIRED_PARTS = (VOTE, BROAD, VALUE)
@@ -116,7 +118,7 @@ class Learned(NamedTuple):
 def new_state(width: int) -> Learned:
     """Return the state before the first reward."""
     totals = np.zeros(N_TOTALS)
-    totals[[EVIDENCE, SQUARES, N_SQUARES]] = FIRST_EVIDENCE, 0.25, 1.0
+    totals[[OVER_STATIC, OVER_MEAN, SQUARES, N_SQUARES, N_REWARDS]] = FIRST_EVIDENCE, FIRST_EVIDENCE, 0.25, 1.0, 1.0
     weights = np.tile(FIRST_WEIGHTS, (2, 1))
     weights[STATIC, N_STATIC:] = 0.0
     diagonal = np.zeros((2, width), np.float32)

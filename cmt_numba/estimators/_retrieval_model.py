@@ -175,7 +175,7 @@ class RetrievalModel(files.WithFields):
         other = copy.copy(self)  # tables are immutable
         other.index, other.orders = self.index.copy(), copy.deepcopy(self.orders)
         other.by_value, other._numbers = copy.deepcopy(self.by_value), None
-        other.learned = None if self.learned is None else self.learned.copy()
+        other.learned = None if self.learned is None else LearnedSearch.of_arrays(*self.learned.arrays())
         return other
 
     def roll_back(self) -> None:

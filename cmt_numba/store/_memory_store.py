@@ -69,9 +69,9 @@ class MemoryStore(Closeable):
         Returns the words of a text, for example without stop words or with a stemmer. A store keeps only its name: pass
         it again when you open the store. By default, words are found in any script, with prefixes for other endings.
     measure_gain : bool, default True
-        Rank 1 query in 32 by similarity alone, chosen by a hash, so that ``learned`` can say what rewards gain. This
-        costs 1/32 of the gain. With False, all queries are ranked by rewards once these are proved to help, and the
-        gain is only known for the time before.
+        Rank some queries by similarity alone, chosen by a hash, so that ``learned`` can say what rewards gain: 1 in 32,
+        or after ``n`` rewarded queries 1 in ``2 * sqrt(n)``. With False, all queries are ranked by rewards
+        once these are proved to help, and the gain is only known for the time before.
     sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
         When to wait for the disk, when a snapshot replaces the journal, when a read-only store follows its writer, and
         how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.

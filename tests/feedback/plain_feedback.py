@@ -19,9 +19,9 @@ def multiplied(query, matrix):
     return step * (np.rint(factors * (np.float32(1) / step)).astype(float) @ codes)
 
 
-CONSTANT, BEST, SIMILAR, QUERY, SECOND, _, _, LATER, MAPPED, DIAGONAL, VOTE, BROAD, COUNT, VALUE, MOVED = range(15)
-FIRST = np.array([0.5, 0, 0, 0, 0, 0, 0, 0, 0.3, 0.3, 0.3, 0, 0, 0, 0])
-PRECISION = np.repeat([1.0, 3.0], [8, 7])
+CONSTANT, BEST, SIMILAR, QUERY, SECOND, _, _, LATER, MAPPED, DIAGONAL, VOTE, BROAD, VALUE, MOVED = range(14)
+FIRST = np.array([0.5, 0, 0, 0, 0, 0, 0, 0, 0.3, 0.3, 0.3, 0, 0, 0])
+PRECISION = np.repeat([1.0, 3.0], [8, 6])
 
 
 class Regression:
@@ -50,14 +50,25 @@ class PlainModel:
     def __init__(self, width):
         self.map, self.recent = np.zeros((width, width)), []
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
-        self.static, self.learned = Regression(8), Regression(15)
-        self.evidence, self.errors, self.n_errors = -3.5, 0.25, 1.0
+        self.static, self.learned = Regression(8), Regression(14)
+        self.over_static, self.over_mean, self.errors, self.n_errors = -2.8, -2.8, 0.25, 1.0
+        self.rewards, self.n_rewards = 0.0, 1.0
         self.products, self.pairs = np.zeros(3), np.zeros(3)
-        self.memories, self.is_started = {}, False
+        self.memories, self.is_started, self.n_queries = {}, False, 0
 
     @property
     def deviation(self):
         return max(0.15, np.sqrt(self.errors / self.n_errors))
+
+    @property
+    def odds(self):
+        """Return the odds that the learned model is better than the static one and than the mean of rewards."""
+        return 1 / (np.exp(-self.over_static) + np.exp(-self.over_mean))
+
+    def weighed(self, evidence, difference):
+        change = np.clip(difference / (2 * self.deviation**2), -3, 3)
+        later = np.exp(-5) / (self.n_queries * (self.n_queries + 1))
+        return min(np.log(np.exp(evidence) + later) + change, 20)
 
     @property
     def slope(self):
@@ -79,7 +90,7 @@ class PlainModel:
         return [*past, (own["advantage"], own["trials"], own["trials"])]
 
     def parts(self, q, ids, similarities, keys):
-        parts, there = np.zeros((len(ids), 15)), [i for i, memory in enumerate(ids) if memory >= 0]
+        parts, there = np.zeros((len(ids), 14)), [i for i, memory in enumerate(ids) if memory >= 0]
         best = max(similarities[there])
         mapped = multiplied(q, self.map) + sum((q @ query) * key for query, key in self.recent)
         votes = []
@@ -90,7 +101,6 @@ class PlainModel:
                 sums = self.sums(q, own)
                 means = [total / (n + prior) for (total, n, _), prior in zip(sums, self.priors, strict=True)]
                 parts[i, [VOTE, BROAD, VALUE]] = means
-                parts[i, COUNT] = 0.2 * np.log(1 + sums[0][1])
                 parts[i, MOVED] = q @ own["key"] - q @ keys[i]
                 votes.append(sums[0][:2])
         total = np.sum([[0, 1], *votes], axis=0)
@@ -114,13 +124,13 @@ class PlainModel:
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
 
-    def learn(self, q, ids, similarities, keys, rewards, is_shared=False):
+    def learn(self, q, ids, similarities, keys, rewards, is_shared=False, is_static=True):
         rewards = np.where(ids >= 0, rewards, np.nan)
         similarities = np.where(ids >= 0, similarities, -np.inf)
         if np.isnan(rewards).all():
             return
         if not self.is_started:
-            self.static.weights[CONSTANT] = self.learned.weights[CONSTANT] = np.nanmean(rewards)
+            self.static.weights[CONSTANT] = self.learned.weights[CONSTANT] = self.rewards = np.nanmean(rewards)
             self.is_started = True
         parts, given = self.parts(q, ids, similarities, keys), np.flatnonzero(~np.isnan(rewards))
         best = np.argmax(self.scores(q, ids, similarities, keys, parts))
@@ -136,8 +146,17 @@ class PlainModel:
         expected = np.array([self.static.predict(row) for row in parts])
         squares = (rewards - expected)[given] ** 2
         gained = squares - (rewards - [self.learned.predict(row) for row in parts])[given] ** 2
-        change = share * gained.sum() / (2 * self.deviation**2)
-        self.evidence = np.clip(self.evidence + np.clip(change, -3, 3), -8, 10)
+        self.n_queries += 1
+        mean = self.rewards / self.n_rewards
+        of_mean = gained if is_chosen or mean == 1 else (rewards[given] - mean) ** 2 - squares + gained
+        self.over_static = self.weighed(self.over_static, share * gained.sum())
+        if is_static:
+            self.over_mean = self.weighed(self.over_mean, share * of_mean.sum())
+        if is_static and not is_chosen:
+            self.rewards, self.n_rewards = (
+                self.rewards + share * rewards[given].sum(),
+                self.n_rewards + share * given.size,
+            )
         self.errors, self.n_errors = 0.999 * self.errors + squares.mean(), 0.999 * self.n_errors + 1
         for i in given:
             self.static.learn(parts[i], rewards[i], share)

@@ -50,7 +50,6 @@ def assert_same(one: MemoryStore, other: MemoryStore, form: str = "dense") -> No
 def test_what_was_learned_is_never_copied(monkeypatch: pytest.MonkeyPatch):
     """A copy takes time in proportion to all rewarded memories."""
     store, steps = taught(), []
-    monkeypatch.setattr(LearnedSearch, "copy", None, raising=False)
     monkeypatch.setattr(LearnedSearch, "of_arrays", None)
     step = contents_of(store).lock.step
     monkeypatch.setattr(contents_of(store).lock, "step", lambda *a, **o: (steps.append(o), step(*a, **o))[1])
@@ -159,7 +158,7 @@ def test_keys_of_equal_direction_are_told_apart_by_their_lengths():
     X = np.concatenate([lengths[:, None] * [[0.6, 0.8]], 1000.0 * rng.uniform(size=(300, 2))]).astype(np.float32)
     store.add(range(600), X)
     for _ in range(20):
-        i, j = rng.integers(600, size=(2, 10))
+        i, j = rng.integers(600, size=10), rng.integers(20, size=10)
         store.feedback(X[i], np.stack([i, j], 1), [[0.0, 1.0]] * 10)
     assert store.learned().share > 0.0
     np.testing.assert_array_equal(store.query(X, 1, target_recall=1.0).keys[:, 0], np.arange(600))
@@ -281,7 +280,7 @@ def test_what_was_learned_is_shown(form: str, tmp_path: Path):
     learned, explained = store.learned(), store.explain(query, 4)
     assert learned is not None
     assert learned.interval[0] <= learned.gain <= learned.interval[1]
-    assert 0.0 <= learned.share <= 31 / 32
+    assert 0.0 <= learned.share <= 31 / 32  # few rewards
     assert [result.key for result in explained] == store.query(query, 4).keys[0].tolist()
     for result in explained:
         assert sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4)
@@ -333,14 +332,15 @@ def test_the_control_group_can_be_left_out(tmp_path: Path):
         for _ in range(10):
             keys = store.query(Q, 3).keys
             store.feedback(Q, keys, keys.astype(int) % 2)
-    assert stores[True].learned().share == 31 / 32
-    assert 0 < n_static(stores[True]) < 40
+    share = stores[True].learned().share
+    assert share == pytest.approx(1.0 - 0.5 / np.sqrt(4041), abs=1e-3)  # a small control group after many rewards
+    assert 0 < n_static(stores[True]) < 10
     assert stores[False].learned().share == 1.0
     assert n_static(stores[False]) == 0
     for flag, store in stores.items():
         store.close()
         with MemoryStore(tmp_path / str(flag)) as reopened:
-            assert reopened.learned().share == (31 / 32 if flag else 1.0)
+            assert reopened.learned().share == (share if flag else 1.0)
         with pytest.raises(ValueError, match=f"measure_gain must be {flag}"):
             MemoryStore(tmp_path / str(flag), measure_gain=not flag)
     with pytest.raises(TypeError, match="measure_gain must be True or False"):
