@@ -102,6 +102,13 @@ class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]
     index names the machine code of another signature.
     """
 
+    def load(self, key: Any) -> Any:
+        """Return the machine code of a key, or None. The index is not read: its types may need slow imports."""
+        try:
+            return self._load_data(self._name_of(key))
+        except OSError:
+            return None
+
     def save(self, key: Any, data: Any) -> None:
         """Save the machine code, and add it to the index. A concurrent save may drop the entry, but not change it."""
         name = self._name_of(key)
