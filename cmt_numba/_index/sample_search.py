@@ -30,7 +30,7 @@ from .lists import choose_groups, lift_of, new_queries, new_scan, usual_length, 
 from .ranking import LEAST, low_bar
 from .state import INNER_PRODUCT, METRIC, N_LISTS, N_TILES, SCALE
 
-_SHORTEST = np.float32(1e-30)
+_SHORTEST, _MISSING = np.float32(1e-30), np.float32(np.nan)
 _LENGTH = np.float32(1.0)  # of queries of inner products; it does not affect their ranking
 _HALF = np.float32(0.5)
 _PADDED = 64  # number of scores that LLVM compares in one iteration
@@ -293,7 +293,7 @@ def find_gaps(arrays, Q, slots, n_copies, gaps, distances, by_angle, n_groups):
         best = _measure_nearness(state, y, ratio, n_copies[row], space)
         choose_groups(groups, y, groups.counts[N_LISTS], scan)
         for i in range(slots.shape[1]):
-            gaps[row, i] = distances[row, i] = by_angle[row, i] = np.float32(np.nan)
+            gaps[row, i], distances[row, i], by_angle[row, i] = _MISSING, _MISSING, _MISSING
             if slots[row, i] != NONE:
                 j = lists.list_of[lists.places[slots[row, i]] // TILE]
                 gaps[row, i] = space.nearness[best] - space.nearness[j]

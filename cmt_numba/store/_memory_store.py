@@ -313,8 +313,9 @@ class MemoryStore(Closeable):
     def recall(self, X: Any, k: int = 10, target_recall: float | None = None) -> float:
         """Measure the fraction of the ``k`` nearest memories that :meth:`query` finds for the queries ``X``.
 
-        The search effort is measured on stored vectors and on some of the latest queries. Queries of another kind may
-        find fewer of the nearest memories than ``target_recall``. This method compares its queries with all memories.
+        The search effort is measured on stored vectors, on points halfway between them, and on some of the latest
+        queries. Queries of another kind may find fewer of the nearest memories than ``target_recall``. This method
+        compares its queries with all memories.
         """
         contents = self._contents
         k, target = check_wanted("k", k, len(contents.state)), self._target(target_recall)
