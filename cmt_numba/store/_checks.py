@@ -283,7 +283,7 @@ def check_metric(metric: Any) -> str:
 
 def check_values(X: Any, metric: str) -> None:
     """Raise ValueError if a row of a float32 array is not finite or, for the cosine, zero."""
-    # NumPy's functions give up the interpreter lock, for which queries of several threads would wait.
+    # NumPy would release the interpreter lock, and with several threads, each query would wait to get it back.
     if isinstance(X, np.ndarray) and len(X) == 1 and X.flags.carray and 0.0 < square_of_row(X) < inf:
         return
     squares = squares_of_rows(X)

@@ -70,8 +70,8 @@ class MemoryStore(Closeable):
         it again when you open the store. By default, words are found in any script, with prefixes for other endings.
     measure_gain : bool, default True
         Rank some queries by similarity alone, chosen by a hash, so that ``learned`` can say what rewards gain: 1 in 32,
-        or after ``n`` rewarded queries 1 in ``2 * sqrt(n)``. With False, all queries are ranked by rewards
-        once these are proved to help, and the gain is only known for the time before.
+        and from 256 rewarded queries on, 1 in ``2 * sqrt(n)`` after ``n`` of them. With False, all queries are ranked
+        by rewards once these are proved to help, and the gain is only known for the time before.
     sync_every, snapshot_bytes, snapshot_seconds, refresh_every, timeout : optional
         When to wait for the disk, when a snapshot replaces the journal, when a read-only store follows its writer, and
         how long to wait for another writer; see :meth:`~cmt_numba.CMTClassifier.open`.

@@ -258,9 +258,9 @@ class TextModel(files.WithFields):
             raise
 
     def _train_last(self, n: int) -> None:
-        """Train the class sums on the last ``n`` texts, each with the texts that it affects, as in calls of their own.
+        """Train the class sums on the last ``n`` texts one by one, each together with the texts that it affects.
 
-        If these are as many texts as there are, train on all texts, which takes less time.
+        If these add up to as many texts as are stored, train on all texts once, which takes less time.
         """
         texts, every = self._labelled(), np.arange(len(self.stored))
         self.sums.refresh(texts, every[-n:])

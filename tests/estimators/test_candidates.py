@@ -15,7 +15,7 @@ from cmt_numba._validation import check_rows
 
 
 def rows_of(rng: np.random.Generator) -> scipy.sparse.csr_array:
-    """Return sparse rows: dense ones are scored by products, or found in the dense index."""
+    """Return sparse rows. Only they reach the search for candidates."""
     return scipy.sparse.csr_array(np.where(rng.random((60, 6)) < 0.5, rng.normal(size=(60, 6)), 0.0))
 
 
