@@ -271,7 +271,7 @@ class EditDistance(files.Saved, checks.Constrained, BaseEstimator):
         return None if self.alphabet is None else Alphabet(self.alphabet)
 
     def _first_costs(self, n: int) -> Costs:
-        pairs = np.full((n + 1, n + 1), self.substitution)
+        pairs = np.full((n + 1, n + 1), self.substitution, np.float64)
         pairs[-1], pairs[:, -1] = self.insertion, self.deletion
         np.fill_diagonal(pairs, 0.0)
         n_exchanged = 0 if self.transposition is None else n

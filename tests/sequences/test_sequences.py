@@ -78,6 +78,11 @@ def test_plain_edit_distances():
     assert distance.pairwise(["kitten", "flaw", ""], ["sitting", "lawn"]).tolist() == [[3, 5], [7, 2], [7, 4]]
     assert EditDistance(range(3)).pairwise([(0, 1), np.array([2, 2])], [[0, 2]]).tolist() == [[1], [1]]
     assert EditDistance([("c", 1), ("d", 2)]).pairwise([[("c", 1)]], [[("d", 2), ("c", 1)]]).tolist() == [[1]]
+
+
+def test_costs_may_be_integers_and_fractions():
+    distance = EditDistance("abc", substitution=2, insertion=0.75, deletion=1.5, symmetric=False)
+    assert distance.pairwise(["ab", ""], ["abc", "b", ""]).tolist() == [[0.75, 1.5, 3.0], [2.25, 0.75, 0.0]]
     assert EditDistance("ab", substitution=5.0).pairwise(["a"], ["b"])[0, 0] == 2.0  # a deletion and an insertion
     one_way = EditDistance("ab", insertion=0.25, deletion=0.75, symmetric=False)
     assert one_way.pairwise(["a", "aab"], ["aab", "a"]).tolist() == [[0.5, 0.0], [0.0, 1.5]]
