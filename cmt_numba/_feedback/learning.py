@@ -221,13 +221,13 @@ def _try(learned, query, keys, similarities, parts, rewards, kind, row, scores):
 
 @inner
 def _ends_with_passed(rewards):
-    """Return whether only the last known reward is 0: it may be that of a memory that was passed over."""
+    """Return whether only the last of several known rewards is 0: it may be that of a memory that was passed over."""
     last, least = -1, np.inf
     for i in range(rewards.size):
         if not np.isnan(rewards[i]):
             least = min(least, rewards[last]) if last >= 0 else np.inf
             last = i
-    return rewards[last] == 0.0 and least > 0.5
+    return rewards[last] == 0.0 and 0.5 < least < np.inf
 
 
 @inner

@@ -312,11 +312,14 @@ class FeedbackModel:
         self._set_state(state._replace(**{name: resized(getattr(state, name), size, fill=0) for name in names}))
 
     def expected_rewards(self, scores: np.ndarray, similarities: np.ndarray) -> np.ndarray:
-        """Return the expected rewards for scores of :meth:`rank`, arrays of shape (n, m)."""
+        """Return the expected rewards for scores of :meth:`rank`, arrays of shape (n, m).
+
+        They have the order of the scores, so they may be below 0 or above 1.
+        """
         best = similarities.max(axis=1, keepdims=True)
         weights = self.weights
-        expected = weights[states.CONSTANT] + weights[states.BEST] * best + self._slope * (scores - best)
-        return np.clip(expected, 0.0, 1.0)
+        expected: np.ndarray = weights[states.CONSTANT] + weights[states.BEST] * best + self._slope * (scores - best)
+        return expected
 
     def counts(self, ids: np.ndarray) -> np.ndarray:
         """Return the number of rewards of each memory."""

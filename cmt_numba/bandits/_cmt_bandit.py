@@ -355,8 +355,8 @@ class CMTBandit(Policy):
         actions[:, 1:][actions[:, 1:] == actions[:, :-1]] = NONE
         there = actions != NONE
         means = feedback.expected_rewards(self._keys, X, actions)[there]
-        counts = feedback.model.counts(actions[there])
-        deviations = float(self._options["beta"]) * np.sqrt(means * (1.0 - means) / (1.0 + counts))
+        counts, chances = feedback.model.counts(actions[there]), np.clip(means, 0.0, 1.0)
+        deviations = float(self._options["beta"]) * np.sqrt(chances * (1.0 - chances) / (1.0 + counts))
         offsets = np.append(0, there.sum(axis=1).cumsum())
         return kernels.ActionCandidates(offsets, actions[there], means, deviations, means + deviations)
 

@@ -105,7 +105,25 @@ def test_a_reward_of_zero_lowers_the_action():
         bandit.learn(x, [4], [0.0])
     after = compared_actions(bandit, rows_of(bandit, x), None)
     assert after.means[after.actions == 4] < 0.5 * before.means[before.actions == 4]
-    assert bandit.act(x).actions.tolist() != [4]
+
+
+def test_an_action_that_earns_less_than_others_is_replaced():
+    bandit = bandit_of()
+    bandit.learn(keys()[[4]], [4], [0.0])
+    for _ in range(4):
+        bandit.learn(keys()[:12], np.arange(12), np.arange(12) != 4)
+    learned = bandit.learned()
+    assert learned is not None
+    assert learned.share > 0.5
+    assert bandit.act(keys()[[4]]).actions.tolist() != [4]
+
+
+def test_rewards_that_are_always_zero_change_no_choice(rng: np.random.Generator):
+    bandit = bandit_of(beta=0.0)
+    X = keys()[rng.integers(0, N_ACTIONS, 400)] + 0.7 * keys()[rng.integers(0, N_ACTIONS, 400)]
+    first = bandit.act(X).actions
+    bandit.learn(X, first, np.zeros(400))
+    assert np.mean(bandit.act(X).actions == first) > 0.95  # rounding may exchange equally similar keys
 
 
 @pytest.mark.parametrize("sparse", [True, False])
