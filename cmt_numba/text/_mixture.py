@@ -5,7 +5,10 @@ from scipy.optimize import minimize, minimize_scalar
 
 from ._labelled import log_softmax
 
-FIRST_WEIGHTS = {"sums": 12.0, "dense": 16.0}  # turn scores into logits, before any evidence
+FIRST_WEIGHT = 12.0  # turns scores of class sums into logits, before any evidence
+_FIRST_OF_BOTH = 28.0  # the same for the sum of both weights with an encoder
+# The ratio of both weights, if cosines of vectors vary as much as those of features, and the usual variances of these
+_RATIO, _VARIANCES = 12.5, (0.04**2, 0.12**2)
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
@@ -32,6 +35,19 @@ def folds_of(labels: np.ndarray, generator: np.random.Generator) -> list[np.ndar
     n_folds = 3 if labels.size <= 600 else 1
     folds = [order[possible & (part == fold)] for fold in range(n_folds)]
     return [generator.permutation(fold)[:_MOST_HELD_OUT] for fold in folds if fold.size]
+
+
+def first_weights(of_features: np.ndarray, of_vectors: np.ndarray) -> np.ndarray:
+    """Return the weights of the scorers before any evidence, given cosines of pairs of texts of different classes.
+
+    These cosines are noise. As in linear discriminant analysis, weights are inversely proportional to its variance.
+    """
+    of_each = []
+    for cosines, usual in zip((of_features, of_vectors), _VARIANCES, strict=True):
+        squares = np.square(cosines - cosines.mean() if cosines.size else cosines).sum(dtype=np.float64)
+        of_each.append((squares + _N_PRIOR * usual) / (cosines.size + _N_PRIOR))
+    ratio = _RATIO * of_each[0] / of_each[1]
+    return _FIRST_OF_BOTH / (1.0 + ratio) * np.array([1.0, ratio])
 
 
 def learn_weights_of_scores(scores: list[np.ndarray], labels: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -105,7 +121,7 @@ def learn_confidence(logits: np.ndarray, labels: np.ndarray, weight: float) -> n
     Return the four parameters of these probabilities: the slope and shift of the log-odds that the best class is
     correct, and the slope of the log-odds that a text is known and the logit for which they are 0. The latter is also
     the logit of an unknown class, with which the best class competes. ``logits`` are the weighted sums of the scores of
-    held-out texts, and ``weight`` is the weight of the scores by class sums.
+    held-out texts, and ``weight`` is the sum of the scorers' weights.
     """
     slope, shift, known = 0.0, 0.0, _learn_known(logits, labels, weight)
     if labels.size > 0 and logits.shape[1] > 1:

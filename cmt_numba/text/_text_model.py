@@ -10,7 +10,7 @@ import scipy.sparse
 from .. import persistence as files
 from .._change import uninterrupted
 from .._kernels import NONE, GrowingColumns, require
-from ..estimators import CMTClassifier, classified_examples, in_one_type, places_in
+from ..estimators import in_one_type, places_in
 from . import _mixture as mixture
 from ._base import MOST
 from ._class_sum_kernels import MarginSettings
@@ -19,6 +19,7 @@ from ._hash_kernels import N_COLUMNS, N_KINDS
 from ._hashing import DocumentFrequencies, HashedTexts, LabelledTexts
 from ._stored_texts import MOST_IDS, NewTexts, StoredTexts
 from ._text_vectors import TextVectors
+from ._vector_scorer import VectorScorer
 
 _MOST_CELLS = 1 << 22  # maximum size of a matrix of scores
 _MANY = 0.1  # train on all texts again if a larger fraction is new
@@ -38,6 +39,7 @@ _COMPARED, _COMPARED_FEATURES = 4_096, 160_000
 _ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
 _PASSES = 3  # maximum number of passes over new texts and the texts that they affect
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
+_MOST_COMPARED = 1_000  # texts whose similarities determine the first weights
 _LEAST = 1e-300
 _LEAD = 0.5  # minimum lead of the class of a text that was learned by partial_fit, in logits
 
@@ -45,8 +47,8 @@ _LEAD = 0.5  # minimum lead of the class of a text that was learned by partial_f
 class TextModel(files.WithFields):
     """The learned state of a text classifier.
 
-    Class sums and, with an encoder, a CMTClassifier trained on the encoder's vectors score the classes. Classes are
-    labelled 0, 1, 2, ... in order of arrival.
+    Class sums and, with an encoder, a VectorScorer score the classes. Classes are labelled 0, 1, 2, ... in order of
+    arrival.
     """
 
     FIELDS = files.FieldTable(
@@ -56,7 +58,7 @@ class TextModel(files.WithFields):
         frequencies=files.PartField(DocumentFrequencies),
         sums=files.PartField(ClassSums),
         vectors=files.OptionalField(files.PartField(TextVectors)),  # None if texts have no vectors
-        dense=files.OptionalField(files.PartField(CMTClassifier)),  # None without an encoder
+        dense=files.OptionalField(files.PartField(VectorScorer)),  # None without an encoder
         weights=files.ArrayField(np.float64, bounds=(_LEAST, MOST)),  # of the scorers, in this order
         confidence=files.ArrayField(np.float64, bounds=(-MOST, MOST)),  # (4,): see ``learn_confidence``
         copies_agree=files.RealField(0.0, 1.0),  # how probably a text with features of stored texts has their class
@@ -136,13 +138,23 @@ class TextModel(files.WithFields):
         return int(np.clip(_ENTRIES_OF_ALL // max(1, self._n_entries()), *_PASSES_OVER_ALL))
 
     def _dense_of(self, chosen: np.ndarray) -> Any:
-        """Return a classifier of the encoder's vectors, trained on the texts at the positions ``chosen``."""
+        """Return a scorer of the encoder's vectors, trained on the texts at the positions ``chosen``."""
         stored = self.stored
         if stored.encoded is None:
             return None
-        dense, labels = CMTClassifier(random_state=int(self.generator.integers(2**31))), stored.labels[chosen]
-        weights, ids = stored.importance[chosen], stored.slots[chosen]
-        return dense.fit(stored.encoded[chosen], self.names[labels], sample_weight=weights, example_ids=ids)
+        parts = stored.encoded, self.names[stored.labels], stored.importance, stored.slots
+        return VectorScorer.learned(int(self.generator.integers(2**31)), *(part[chosen] for part in parts))
+
+    def _first_weights(self) -> np.ndarray:
+        """Return the weights of the scorers before any evidence, by similarities of texts of different classes."""
+        stored = self.stored
+        if stored.encoded is None:
+            return np.array([mixture.FIRST_WEIGHT])
+        some = self._some(np.arange(len(stored)), _MOST_COMPARED)
+        labels, hashed, encoded = stored.labels[some], stored.features_at(some), stored.encoded[some]
+        differ = labels[:, None] != labels
+        found = self._cosines(hashed, hashed), VectorScorer.cosines(encoded)
+        return mixture.first_weights(*(cosines[differ] for cosines in found))
 
     def _learn_weights(self) -> None:
         """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
@@ -151,8 +163,7 @@ class TextModel(files.WithFields):
         the choice depends little on chance. Of the others, those with the fewest errors win.
         """
         labels, n_labels = self.stored.labels, self.names.size
-        kinds = ["sums"] if self.stored.encoded is None else ["sums", "dense"]
-        first, right = np.array([mixture.FIRST_WEIGHTS[kind] for kind in kinds]), [np.empty(0, np.int64)]
+        first, right = self._first_weights(), [np.empty(0, np.int64)]
         possible = self._possible_settings()
         scores = [[[np.zeros((0, n_labels))] * first.size] for _ in possible]
         for fold in mixture.folds_of(labels, self.generator):
@@ -183,7 +194,7 @@ class TextModel(files.WithFields):
                 best = i
         self.weights, logits = results[best]
         self.sums.settings = possible[best]
-        self.confidence = mixture.learn_confidence(logits, answers, self.weights[0])
+        self.confidence = mixture.learn_confidence(logits, answers, self.weights.sum())
         self.n_weighed = labels.size
 
     def _possible_settings(self) -> list[MarginSettings]:
@@ -222,7 +233,7 @@ class TextModel(files.WithFields):
         stored, n, n_old, is_due = self.stored, y.size, len(self.stored), self.is_due(y.size)
         slots = np.arange(stored.next_slot, stored.next_slot + n)
         if self.dense is not None and not is_due:
-            self.dense.partial_fit(new.encoded, y, sample_weight=new.importance, example_ids=slots)
+            self.dense.learn_further(new.encoded, y, new.importance, slots)
         before, mark = (self.names, self.n_since, self._of_texts), stored.mark()
         n_weights, biases = len(self.sums.weights), self.sums.vectors.biases.copy()
 
@@ -335,10 +346,7 @@ class TextModel(files.WithFields):
         lengths = np.sqrt(1.0 + np.square(vectors).sum(axis=1, keepdims=True))
         scores = [self.sums.scores(hashed, self.frequencies, vectors) / lengths]
         if self.dense is not None:
-            of_classes = self.dense.decision_function(encoded)
-            if of_classes.ndim == 1:
-                of_classes = np.column_stack([np.zeros_like(of_classes), of_classes])
-            scores.append(of_classes[:, np.argsort(self.order)])
+            scores.append(self.dense.scores(encoded)[:, np.argsort(self.order)])
         return scores
 
     def logits(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
@@ -377,18 +385,23 @@ class TextModel(files.WithFields):
         total = mixture.weighted_sum(scores, self.weights)
         scale = mixture.learn_weights_of_scores([total], labels, np.ones(1))[0]
         self.weights = self.weights * scale
-        self.confidence = mixture.learn_confidence(total * scale, labels, self.weights[0])
+        self.confidence = mixture.learn_confidence(total * scale, labels, self.weights.sum())
 
     def similarities(self, hashed: HashedTexts, encoded: np.ndarray | None) -> np.ndarray:
         """Return the cosine of each text and each stored text, or with an encoder the mean of both cosines."""
-        weighing, stored = self.frequencies.weighing(_SIMILAR, least=1), self.stored
+        found, stored = self._cosines(hashed, self.stored.hashed), self.stored
+        return found if encoded is None or stored.encoded is None else (found + encoded @ stored.encoded.T) / 2.0
+
+    def _cosines(self, texts: HashedTexts, others: HashedTexts) -> np.ndarray:
+        """Return the cosine of the weighted features of each text and each other text."""
+        weighing = self.frequencies.weighing(_SIMILAR, least=1)
 
         def rows(texts: HashedTexts) -> Any:
             starts, columns, weights = self.frequencies.weigh(texts, weighing)
             return scipy.sparse.csr_array((weights, columns, starts), (starts.size - 1, N_KINDS * N_COLUMNS))
 
-        found: np.ndarray = (rows(hashed) @ rows(stored.hashed).T).toarray()
-        return found if encoded is None or stored.encoded is None else (found + encoded @ stored.encoded.T) / 2.0
+        found: np.ndarray = (rows(texts) @ rows(others).T).toarray()
+        return found
 
     @classmethod
     def _of_fields(cls, values: dict[str, Any]) -> "TextModel":
@@ -407,13 +420,10 @@ class TextModel(files.WithFields):
         sums.vectors = sums.vectors._replace(of_texts=of_texts)
         require((stored.encoded is None) == (dense is None), "texts have vectors if and only if they have a scorer")
         if dense is not None:
-            require(hasattr(dense, "n_features_in_"), "the scorer of the encoder's vectors must be fitted")
-            require(np.array_equal(dense.classes_, model.classes), "all scorers must have the same classes")
-            examples = None if dense.examples_ is None else classified_examples(dense)
-            ids = np.empty(0, np.int64) if examples is None else np.sort(examples.ids)
-            sound = dense.max_examples is None and np.array_equal(ids, stored.slots)
+            require(np.array_equal(dense.classes, model.classes), "all scorers must have the same classes")
+            sound = np.array_equal(dense.example_ids(), stored.slots)
             require(sound, "the scorer of the encoder's vectors must have learned the stored texts")
-            sound = stored.encoded is not None and stored.encoded.shape[1] == dense.n_features_in_
+            sound = stored.encoded is not None and stored.encoded.shape[1] == dense.center.size
             require(sound, "the encoder's vectors must have the width that their scorer expects")
         sizes = model.weights.size, model.confidence.size
         require(sizes == (1 + (dense is not None), 4), "each scorer must have a weight")

@@ -122,9 +122,9 @@ INVALID_FIELDS: list[tuple[str, str, Any, str]] = [
     ("bm25", "parameters.token_pattern", "(", "."),
     ("bm25", "parameters.token_pattern", "(a)(b)", "."),
     ("bm25", "parameters.stop_words", [[]], "."),
-    ("text classifier with an encoder", "model.dense.model", None, "."),
-    ("text classifier with an encoder", "model.dense.parameters.max_examples", 3, "."),
-    ("text classifier with an encoder", "model.dense.n_features_in", 2, "."),
+    ("text classifier with an encoder", "model.dense.classifier.model", None, "."),
+    ("text classifier with an encoder", "model.dense.classifier.parameters.max_examples", 3, "."),
+    ("text classifier with an encoder", "model.dense.classifier.n_features_in", 2, "."),
 ]
 
 
