@@ -9,6 +9,7 @@ from .._kernels import require
 from ..estimators import CMTClassifier, classified_examples
 from ._base import MOST
 
+_AGGRESSIVENESS = 2.0  # half of each row's squared length is the constant, so C is doubled for the rest
 _LEAST = 1e-6
 
 
@@ -34,7 +35,7 @@ class VectorScorer(files.WithFields):
     @classmethod
     def learned(cls, seed: int, vectors: np.ndarray, y: np.ndarray, weights: np.ndarray, ids: np.ndarray) -> Self:
         """Return a scorer trained on the vectors of texts."""
-        made = cls(vectors.mean(axis=0), CMTClassifier(random_state=seed))
+        made = cls(vectors.mean(axis=0), CMTClassifier(aggressiveness=_AGGRESSIVENESS, random_state=seed))
         made.classifier.fit(made._rows(vectors), y, sample_weight=weights, example_ids=ids)
         return made
 
