@@ -1,7 +1,6 @@
 """``FeedbackModel``: what a memory learned from rewards, independent of how its vectors are stored and searched."""
 
 import math
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -25,6 +24,8 @@ _LEAST_LEARNED = 0.5  # a model with a smaller share ranks no query: rewards hav
 _SHRUNK_BY = 0.25  # number of errors of 0 in the mean errors of expected rewards
 _LARGEST, _LARGEST_EVIDENCE = 1e8, 100.0  # limits of the absolute values in a file
 _OF_SHARE = [states.QUERIES, states.OVER_STATIC, states.OVER_MEAN]
+_GOLDEN = 2654435769  # multiples of it, modulo 2^32, are evenly spread
+_NO_IDS = np.empty((0, 0), np.int64)
 _NO_FIRSTS = np.empty((0, 2), np.int64)
 _NO_PARTS = np.empty((0, 0, states.N_PARTS))
 _NOT_NEGATIVE = ("n_past", "past_scales")
@@ -57,9 +58,11 @@ class Candidates(NamedTuple):
 class MappedQueries(NamedTuple):
     """Queries multiplied with the map, and the candidates by moved keys."""
 
+    queries: np.ndarray  # float32 (n, width)
+    hashes: np.ndarray  # int64 (n,)
     mapped: np.ndarray  # float32 (n, folded): the products
-    transformed: np.ndarray  # float32 (n, width): queries whose nearest keys are candidates; empty if keys are hashed
-    cosines: np.ndarray  # float32 (n,): of each query and its transformed query; empty if keys are hashed
+    transformed: np.ndarray  # float32 (n, width): queries whose nearest keys are candidates, unless keys are hashed
+    cosines: np.ndarray  # float32 (n,): of each query and its transformed query, unless keys are hashed
     moved: np.ndarray  # int64 (n, m): the ids of memories whose moved keys are nearest to each query, or -1
 
 
@@ -183,12 +186,22 @@ class FeedbackModel:
         return self._share > 0.0
 
     def is_chosen(self, queries: np.ndarray) -> np.ndarray:
+        """Return whether to rank each query by the model."""
+        return np.array(self.are_chosen(self.hashes(queries)), np.bool_)
+
+    def are_chosen(self, hashes: np.ndarray) -> list[bool]:
         """Return whether to rank each query by the model. Others are chosen when rewards have grown by a fifth.
 
         If the control group never changed, repeated queries would make it small.
         """
-        least, turn = self._share * 2.0**32, self._turn
-        return np.array([zlib.crc32(query, turn) < least for query in queries], np.bool_)
+        least, shift = self._share * 2.0**32, self._turn * _GOLDEN
+        return [(value + shift) % (1 << 32) < least for value in hashes.tolist()]
+
+    def hashes(self, queries: np.ndarray) -> np.ndarray:
+        """Return a hash of each query."""
+        hashes, nothing = np.empty(len(queries), np.int64), queries[:0]
+        map_queries(self._held, queries, hashes, nothing, nothing, nothing.reshape(-1), _NO_IDS)
+        return hashes
 
     def read_keys(self, index: Any, ids: np.ndarray) -> np.ndarray:
         """Return the vectors of memories in a dense index, scaled to unit length."""
@@ -208,14 +221,16 @@ class FeedbackModel:
 
     def map(self, queries: np.ndarray, n_moved: int = 0) -> MappedQueries:
         """Return the products of queries with the map, and the ids of about ``n_moved`` memories."""
-        n, shape = 0 if self.is_hashed else len(queries), (len(queries), min(n_moved, len(self)))
+        n, width = queries.shape
         found = MappedQueries(
-            np.empty((len(queries), len(self._state.map)), np.float32),
-            np.empty((n, queries.shape[1]), np.float32),
+            queries,
+            np.empty(n, np.int64),
+            np.empty((n, len(self._state.map)), np.float32),
+            np.empty((n, width), np.float32),
             np.empty(n, np.float32),
-            np.empty(shape, np.int64),
+            np.empty((n, min(n_moved, len(self))), np.int64),
         )
-        map_queries(self._held, queries, *found)
+        map_queries(self._held, *found)
         return found
 
     def rank(
@@ -234,7 +249,7 @@ class FeedbackModel:
     def rank_stored(
         self,
         index: Any,
-        mapped_queries: tuple[np.ndarray, np.ndarray],
+        mapped: MappedQueries,
         parts: Sequence[np.ndarray],
         rows: tuple[int, int],
         best_scores: np.ndarray,
@@ -242,18 +257,18 @@ class FeedbackModel:
     ) -> None:
         """Write the scores and ids of the best candidates for a range of queries. Their keys are in a dense index.
 
-        ``mapped_queries`` are queries and their products with the map. The candidates are those of two or three arrays
-        of ids of shape (n, m), some of which may be equal.
+        The candidates are those of two or three arrays of ids of shape (n, m), some of which may be equal.
         """
         first, second, third = parts if len(parts) == 3 else (*parts, np.empty((len(best_ids), 0), np.int64))
-        rank_stored(self._held, index.held, mapped_queries, (first, second, third), *rows, best_scores, best_ids)
+        queries = mapped.queries, mapped.mapped
+        rank_stored(self._held, index.held, queries, (first, second, third), *rows, best_scores, best_ids)
 
     def explain(
         self, query: np.ndarray, ids: np.ndarray, similarities: np.ndarray, keys: np.ndarray
     ) -> list[dict[str, float]]:
         """Return the parts of the score of each candidate of one query, by name, in units of the similarity."""
         parts, scores = np.empty((1, ids.size, states.N_PARTS)), np.empty((1, ids.size))
-        mapped, candidates = self.map(query)[0], Candidates.of(ids[None], similarities[None], keys)
+        mapped, candidates = self.map(query).mapped, Candidates.of(ids[None], similarities[None], keys)
         score_candidates(self._held, query, mapped, candidates, scores, parts)
         products = parts[0] * self.weights / self._slope
         products[:, : states.N_STATIC] = 0.0

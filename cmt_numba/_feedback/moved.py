@@ -13,6 +13,7 @@ from .._index import code_rotated, encode_signs, new_queries, rotate, score_code
 from .._jit import BITS_OF_A_WORD, TILE, by_reference, empty, first_of, inner, inner_allocating, kernel, release, zeros
 from .._kernels import NONE, keep_best, resized, sort_best_first
 from .query_map import map_query, new_terms, transform_query
+from .rows import hash_of
 from .state import REWARDED
 
 _SEED = 0
@@ -134,19 +135,22 @@ def _find_moved(learned, codes, query, coded, upper, best, found):
 
 
 @kernel
-def map_queries(model, queries, mapped, transformed, own, ids):
-    """Multiply queries with the map, transform them, and find the memories whose moved keys are nearest.
+def map_queries(model, queries, hashes, mapped, transformed, own, ids):
+    """Hash queries, multiply them with the map, transform them, and find the memories with the nearest moved keys.
 
-    ``own`` gets the cosine of each query and its transformed query. ``transformed`` and ``own`` are empty if keys are
-    hashed.
+    ``own`` gets the cosine of each query and its transformed query. Queries for hashed keys are not transformed. If
+    ``mapped`` is empty, queries are only hashed.
     """
     model = by_reference(model)
     learned, codes = model.learned, model.codes
     coded, upper = new_queries(1, queries.shape[1], codes.signs.shape[1]), empty(TILE, np.float32)
     terms, estimates = new_terms(mapped.shape[1]), empty(ids.shape[1], np.float32)
     for row in range(queries.shape[0]):
+        hashes[row] = hash_of(queries[row])
+        if mapped.size == 0:
+            continue
         map_query(learned, queries[row], terms, mapped[row])
-        if own.size > 0:
+        if mapped.shape[1] == queries.shape[1]:
             own[row] = transform_query(learned, queries[row], mapped[row], transformed[row])
         if ids.size > 0:
             _find_moved(learned, codes, queries[row], coded, upper, estimates, ids[row])

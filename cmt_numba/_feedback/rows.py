@@ -12,6 +12,7 @@ _SHORTEST, _FLOATS_IN_A_LINE = np.float32(1e-30), 16
 _SAFE, _SMALLEST = np.float32(1e-12), np.finfo(np.float32).smallest_normal
 _PREFETCHED = 256  # number of values of a row to prefetch
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_FINE = np.float64(1 << 40)  # the precision of hashed values
 _HALF, _MIXED, _SIGN = np.uint64(33), np.uint64(29), np.uint64(32)
 
 
@@ -62,6 +63,15 @@ def code_shorts(values, largest, shorts):
     step = max(largest_of(values), _SHORTEST) / largest
     _round(values, np.float32(1.0) / step, shorts)
     return step
+
+
+@inner
+def hash_of(row):
+    """Return a hash of the values of a row of unit length, below 2^32."""
+    total = np.uint64(0)
+    for j in range(row.size):
+        total = total * _FIRST + np.uint64(np.int64(row[j] * _FINE))
+    return np.int64(((total ^ (total >> _MIXED)) * _SECOND) >> _SIGN)
 
 
 @inner

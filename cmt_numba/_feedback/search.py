@@ -9,7 +9,7 @@ from .._arrays import squares_of_rows
 from .._change import share_rows
 from .._index import DenseIndex
 from .._kernels import MOST_FEATURES, NONE, require
-from .model import FeedbackModel
+from .model import FeedbackModel, MappedQueries
 from .parts import select_best
 from .rows import drop_repeated
 
@@ -40,8 +40,8 @@ class LearnedSearch:
 
     def _begin(self, model: FeedbackModel, scale: np.ndarray) -> None:
         self.model, self._scale = model, scale
-        # The bytes of recent queries, the latest last -> parts of their candidates, their row, version of the index
-        self._kept: dict[bytes, tuple[list[np.ndarray], int, int | None]] = {}
+        # The hashes of recent queries, the latest last -> parts of their candidates, their row, version of the index
+        self._kept: dict[int, tuple[list[np.ndarray], int, int | None]] = {}
 
     # Searches
 
@@ -51,44 +51,44 @@ class LearnedSearch:
         """Return the ids and scores of the ``k`` best memories for each query, by what was learned."""
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
-        queries = self.model.prepare(Q)
-        chosen = self.model.is_chosen(queries)
-        n_chosen = np.count_nonzero(chosen)
-        if n_chosen == len(chosen):
-            return self._search(index, Q, queries, k, target_recall, among, n_threads)
-        if n_chosen == 0:
+        mapped = self.model.map(self.model.prepare(Q), _N_MOVED)
+        chosen = self.model.are_chosen(mapped.hashes)
+        if all(chosen):
+            return self._search(index, Q, mapped, k, target_recall, among, n_threads)
+        if not any(chosen):
             return index.search(Q, k, target_recall, among, n_threads)
-        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-        ids[~chosen], scores[~chosen] = index.search(Q[~chosen], k, target_recall, among, n_threads)
-        found = self._search(index, Q[chosen], queries[chosen], k, target_recall, among, n_threads)
-        ids[chosen], scores[chosen] = found
+        rows = np.array(chosen)
+        ids, scores = np.empty((len(rows), k), np.int64), np.empty((len(rows), k))
+        ids[~rows], scores[~rows] = index.search(Q[~rows], k, target_recall, among, n_threads)
+        own = MappedQueries(*(array[rows] for array in mapped))
+        ids[rows], scores[rows] = self._search(index, Q[rows], own, k, target_recall, among, n_threads)
         return ids, scores
 
     def _search(
-        self, index: Any, Q: Any, queries: np.ndarray, k: int, target_recall: float, among: Any, n_threads: int
+        self, index: Any, Q: Any, mapped: MappedQueries, k: int, target_recall: float, among: Any, n_threads: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        mapped, parts = self._candidates(index, Q, queries, k, target_recall, among, n_threads)
+        parts = self._candidates(index, Q, mapped, k, target_recall, among, n_threads)
         if among is None:
-            self._keep(index, queries, parts[-2:])
-        n = len(queries)
+            self._keep(index, mapped, parts[-2:])
+        n = len(mapped.queries)
         ids, scores = np.empty((n, k), np.int64), np.empty((n, k))
         if _has_keys(index, self.model):
 
             def rank(first: int, stop: int) -> None:
-                self.model.rank_stored(index, (queries, mapped), parts, (first, stop), scores, ids)
+                self.model.rank_stored(index, mapped, parts, (first, stop), scores, ids)
 
             share_rows(rank, n, n_threads)
             return ids, scores
         candidates = _joined(0, *parts)
         if candidates.shape[1] == 0:  # a filter allows no memory
             return np.full((n, k), NONE), np.full((n, k), -np.inf)
-        size = max(1, _CELLS_AT_ONCE // (candidates.shape[1] * queries.shape[1]))
+        size = max(1, _CELLS_AT_ONCE // (candidates.shape[1] * self.model.width))
 
         def rank_some(first: int, stop: int) -> None:
             for start in range(first, stop, size):
                 rows = slice(start, min(start + size, stop))
                 own = candidates[rows]
-                ranked = self._rank(index, Q[rows], queries[rows], mapped[rows], own)
+                ranked = self._rank(index, Q[rows], mapped.queries[rows], mapped.mapped[rows], own)
                 select_best(ranked, own, scores[rows], ids[rows])
                 scores[rows] = self._as_scores(index, Q[rows], scores[rows])
 
@@ -105,7 +105,7 @@ class LearnedSearch:
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
             queries = self.model.prepare(Q[rows])
-            similar[rows] = self._rank(index, Q[rows], queries, self.model.map(queries)[0], ids[rows])
+            similar[rows] = self._rank(index, Q[rows], queries, self.model.map(queries).mapped, ids[rows])
         return similar
 
     def _rank(self, index: Any, Q: Any, queries: np.ndarray, mapped: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -115,8 +115,8 @@ class LearnedSearch:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
         if not self.model.is_used:
             return index.search(Q, k, target_recall)[0]
-        queries = self.model.prepare(Q)
-        return _joined(0, *self._candidates(index, Q, queries, k, target_recall, None, 1)[1])
+        mapped = self.model.map(self.model.prepare(Q), _N_MOVED)
+        return _joined(0, *self._candidates(index, Q, mapped, k, target_recall))
 
     def expected_rewards(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the expected reward of each candidate, shape (n, m)."""
@@ -128,7 +128,7 @@ class LearnedSearch:
         scores, chosen = similarities.copy(), self.model.is_chosen(queries)
         if chosen.any():
             own = keys.reshape(*ids.shape, -1)[chosen].reshape(-1, keys.shape[1])
-            mapped = self.model.map(queries[chosen])[0]
+            mapped = self.model.map(queries[chosen]).mapped
             scores[chosen] = self.model.rank(queries[chosen], ids[chosen], similarities[chosen], own, mapped)
         return self.model.expected_rewards(scores, similarities)
 
@@ -137,44 +137,45 @@ class LearnedSearch:
 
         Return None if the model does not rank this query.
         """
-        queries = self.model.prepare(Q)
-        if not self.model.is_chosen(queries).all():
+        mapped = self.model.map(self.model.prepare(Q), _N_MOVED)
+        if not all(self.model.are_chosen(mapped.hashes)):
             return None
-        found = self._candidates(index, Q, queries, ids.size, target_recall, None, 1)[1]
-        others = _joined(0, *found)[0]
+        others = _joined(0, *self._candidates(index, Q, mapped, ids.size, target_recall))[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, candidates[None])
-        explained = self.model.explain(queries, candidates, similarities[0], keys)[: ids.size]
+        explained = self.model.explain(mapped.queries, candidates, similarities[0], keys)[: ids.size]
         return [{name: value for name, value in parts.items() if value != 0.0} for parts in explained]
 
     def _candidates(
         self,
         index: Any,
         Q: Any,
-        queries: np.ndarray,
+        mapped: MappedQueries,
         k: int,
         target_recall: float,
-        among: Any,
-        n_threads: int,
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return products of the queries with the map, and the ids of candidates: int64, -1 for none, in parts.
+        among: Any = None,
+        n_threads: int = 1,
+    ) -> list[np.ndarray]:
+        """Return the ids of candidates: int64, -1 for none, in parts.
 
         The parts are the most similar memories, if needed, those that are most similar to the transformed query, and
         those whose moved keys are most similar. They include the memory with the very key of the query, if there is
         one: with the cosine, it is among the memories that are most similar to the transformed query if the last of
-        these is less similar to it than the query is. Otherwise, the most similar memories are needed.
+        these is less similar to it than the query is. Otherwise, the most similar memories are needed. If ``k`` is 0,
+        the candidates are competitors of rewarded memories, and need not include that memory.
         """
-        mapped, transformed, own, moved = self.model.map(queries, _N_MOVED)
+        moved = mapped.moved
         if among is not None:
             moved[~index.allows(among, moved.reshape(-1)).reshape(moved.shape)] = NONE
-        if self.model.is_hashed:
-            return mapped, [index.search(Q, max(k, _N_HASHED), target_recall, among, n_threads)[0], moved]
-        wanted, most = _scaled_like(Q, transformed, index), max(k, _N_TRANSFORMED)
+        if self.model.is_hashed or not self.model.is_used:
+            most = max(k, _N_HASHED) if k > 0 else _N_COMPETITORS
+            return [index.search(Q, most, target_recall, among, n_threads)[0], moved]
+        wanted, most = _scaled_like(Q, mapped.transformed, index), max(k, _N_TRANSFORMED) if k > 0 else _N_COMPETITORS
         others, scores = index.search(wanted, most, target_recall, among, n_threads)
-        last = zip(scores[:, -1].tolist(), own.tolist(), strict=True)
-        if index.metric == "cosine" and all(score < cosine - _SLACK for score, cosine in last):
-            return mapped, [others, moved]
-        return mapped, [index.search(Q, k, target_recall, among, n_threads)[0], others, moved]
+        last = zip(scores[:, -1].tolist(), mapped.cosines.tolist(), strict=True)
+        if k == 0 or (index.metric == "cosine" and all(score < cosine - _SLACK for score, cosine in last)):
+            return [others, moved]
+        return [index.search(Q, k, target_recall, among, n_threads)[0], others, moved]
 
     def _described(self, index: Any, Q: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the similarities of candidates, NaN if the model computes them, and their keys for the model."""
@@ -210,13 +211,12 @@ class LearnedSearch:
 
     # Changes
 
-    def _keep(self, index: Any, queries: np.ndarray, parts: list[np.ndarray]) -> None:
+    def _keep(self, index: Any, mapped: MappedQueries, parts: list[np.ndarray]) -> None:
         """Keep candidates until the rewards of their queries are known. Other threads may do so at the same time."""
-        if len(queries) > _LARGEST_KEPT:
+        if len(mapped.hashes) > _LARGEST_KEPT:
             return
         kept, version = self._kept, getattr(index, "version", None)
-        for row in range(len(queries)):
-            name = queries[row].tobytes()
+        for row, name in enumerate(mapped.hashes.tolist()):
             kept.pop(name, None)
             kept[name] = parts, row, version
         for name in list(kept)[:-_MOST_KEPT] if len(kept) > _MOST_KEPT else ():
@@ -227,32 +227,22 @@ class LearnedSearch:
 
         They are not searched again for recent queries. Callers that repeat a change must therefore record the ids.
         """
-        queries, found = self.model.prepare(Q), []
-        names = [query.tobytes() for query in queries]
-        for i, name in enumerate(names):
-            kept = self._kept.get(name)
-            if kept is None:
+        queries = self.model.prepare(Q)
+        others = np.full((len(queries), 2 * _N_COMPETITORS), NONE)
+        kept = [self._kept.pop(name, None) for name in self.model.hashes(queries).tolist()]
+        for row, found in enumerate(kept):
+            if found is None:
                 return self._compared(index, Q, queries, ids, target_recall)
-            parts, row, version = kept
-            own = [part[row : row + 1, :_N_COMPETITORS] for part in parts]
+            parts, place, version = found
+            own = np.concatenate([part[place, :_N_COMPETITORS] for part in parts])
             if version is None or version != index.version:
-                own = [np.where(index.contains(part[0]), part, NONE) for part in own]
-            found.append(_joined(ids.shape[1], ids[i : i + 1], *own))
-        for name in names:
-            self._kept.pop(name, None)
-        if len(found) == 1:
-            return found[0]
-        every = np.full((len(found), max(joined.size for joined in found)), NONE)
-        for target, joined in zip(every, found, strict=True):
-            target[: joined.size] = joined
-        return every
+                own[~index.contains(own)] = NONE
+            others[row, : own.size] = own
+        return _joined(ids.shape[1], ids, others)
 
     def _compared(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray, target_recall: float) -> np.ndarray:
-        wanted, mapped = Q, self.model.map(queries, _N_COMPETITORS)
-        if self.model.is_used and not self.model.is_hashed:
-            wanted = _scaled_like(Q, mapped.transformed, index)
-        found = index.search(wanted, _N_COMPETITORS, target_recall)[0]
-        return _joined(ids.shape[1], ids, found, mapped.moved)
+        parts = self._candidates(index, Q, self.model.map(queries, _N_COMPETITORS), 0, target_recall)
+        return _joined(ids.shape[1], ids, *parts)
 
     def feedback(
         self,

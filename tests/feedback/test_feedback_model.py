@@ -31,7 +31,7 @@ class Memory:
         return queries, ids, np.take_along_axis(scores, np.maximum(ids, 0), 1), self.keys[ids].reshape(-1, WIDTH)
 
     def rank(self, candidates):
-        return self.model.rank(*candidates, self.model.map(candidates[0])[0])
+        return self.model.rank(*candidates, self.model.map(candidates[0]).mapped)
 
     def query(self, queries, k=1):
         candidates = self.candidates(unit(queries))
@@ -256,10 +256,10 @@ def test_query_is_transformed_towards_rewarded_keys(rng):
     memory = Memory(keys, n=40)
     wanted = rng.integers(0, 40, 200)
     queries = ask(wanted)
-    np.testing.assert_array_equal(memory.model.map(queries)[1], queries)
+    np.testing.assert_array_equal(memory.model.map(queries).transformed, queries)
     before = np.mean(np.argmax(queries @ memory.keys.T, axis=1) == wanted)
     teach(memory, ask, rng)
-    after = np.mean(np.argmax(memory.model.map(queries)[1] @ memory.keys.T, axis=1) == wanted)
+    after = np.mean(np.argmax(memory.model.map(queries).transformed @ memory.keys.T, axis=1) == wanted)
     assert after > before + 0.1
 
 
