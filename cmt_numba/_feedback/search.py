@@ -46,12 +46,19 @@ class LearnedSearch:
     # Searches
 
     def search(
-        self, index: Any, Q: Any, k: int, target_recall: float, among: Any, n_threads: int
+        self,
+        index: Any,
+        Q: Any,
+        k: int,
+        target_recall: float,
+        among: Any,
+        n_threads: int,
+        mapped: MappedQueries | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids and scores of the ``k`` best memories for each query, by what was learned."""
         if not self.model.is_used:
             return index.search(Q, k, target_recall, among, n_threads)
-        mapped = self.model.map(self.model.prepare(Q), _N_MOVED)
+        mapped = self.map(Q) if mapped is None else mapped
         chosen = self.model.are_chosen(mapped.hashes)
         if all(chosen):
             return self._search(index, Q, mapped, k, target_recall, among, n_threads)
@@ -79,7 +86,7 @@ class LearnedSearch:
 
             share_rows(rank, n, n_threads)
             return ids, scores
-        candidates = _joined(0, *parts)
+        candidates = join_candidates(0, *parts)
         if candidates.shape[1] == 0:  # a filter allows no memory
             return np.full((n, k), NONE), np.full((n, k), -np.inf)
         size = max(1, _CELLS_AT_ONCE // (candidates.shape[1] * self.model.width))
@@ -95,17 +102,16 @@ class LearnedSearch:
         share_rows(rank_some, n, n_threads)
         return ids, scores
 
-    def is_chosen(self, Q: Any) -> np.ndarray:
-        """Return whether each query is ranked by the model."""
-        return self.model.is_chosen(self.model.prepare(Q))
+    def map(self, Q: Any) -> MappedQueries:
+        """Return queries in the forms that the model needs."""
+        return self.model.map(self.model.prepare(Q), _N_MOVED)
 
-    def similarities(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
+    def similarities(self, index: Any, Q: Any, mapped: MappedQueries, ids: np.ndarray) -> np.ndarray:
         """Return the learned similarities of candidates, shape (n, m); -inf for the id -1."""
         similar, size = np.empty(ids.shape), max(1, _CELLS_AT_ONCE // (ids.shape[1] * self.model.width))
         for start in range(0, len(ids), size):
             rows = slice(start, start + size)
-            queries = self.model.prepare(Q[rows])
-            similar[rows] = self._rank(index, Q[rows], queries, self.model.map(queries).mapped, ids[rows])
+            similar[rows] = self._rank(index, Q[rows], mapped.queries[rows], mapped.mapped[rows], ids[rows])
         return similar
 
     def _rank(self, index: Any, Q: Any, queries: np.ndarray, mapped: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -115,8 +121,13 @@ class LearnedSearch:
         """Return the ids of candidates for each query: int64, shape (n, at least k), -1 for none."""
         if not self.model.is_used:
             return index.search(Q, k, target_recall)[0]
-        mapped = self.model.map(self.model.prepare(Q), _N_MOVED)
-        return _joined(0, *self._candidates(index, Q, mapped, k, target_recall))
+        return join_candidates(0, *self._candidates(index, Q, self.map(Q), k, target_recall))
+
+    def competitors(self, index: Any, Q: Any, target_recall: float, mapped: MappedQueries | None = None) -> np.ndarray:
+        """Return the ids of memories with which rewarded ones are compared: int64, -1 for none."""
+        mapped = self.map(Q) if mapped is None else mapped
+        parts = self._candidates(index, Q, mapped, 0, target_recall)
+        return join_candidates(0, *(part[:, :_N_COMPETITORS] for part in parts))
 
     def expected_rewards(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the expected reward of each candidate, shape (n, m)."""
@@ -137,10 +148,10 @@ class LearnedSearch:
 
         Return None if the model does not rank this query.
         """
-        mapped = self.model.map(self.model.prepare(Q), _N_MOVED)
+        mapped = self.map(Q)
         if not all(self.model.are_chosen(mapped.hashes)):
             return None
-        others = _joined(0, *self._candidates(index, Q, mapped, ids.size, target_recall))[0]
+        others = join_candidates(0, *self._candidates(index, Q, mapped, ids.size, target_recall))[0]
         candidates = np.append(ids, others[~np.isin(others, ids)])  # because parts depend on other candidates
         similarities, keys = self._described(index, Q, candidates[None])
         explained = self.model.explain(mapped.queries, candidates, similarities[0], keys)[: ids.size]
@@ -227,22 +238,20 @@ class LearnedSearch:
 
         They are not searched again for recent queries. Callers that repeat a change must therefore record the ids.
         """
-        queries = self.model.prepare(Q)
-        others = np.full((len(queries), 2 * _N_COMPETITORS), NONE)
-        kept = [self._kept.pop(name, None) for name in self.model.hashes(queries).tolist()]
+        hashes = self.model.hashes(self.model.prepare(Q)).tolist()
+        others, kept = np.full((len(hashes), 2 * _N_COMPETITORS), NONE), [self._kept.pop(it, None) for it in hashes]
         for row, found in enumerate(kept):
             if found is None:
-                return self._compared(index, Q, queries, ids, target_recall)
+                return self._compared(index, Q, ids, target_recall)
             parts, place, version = found
             own = np.concatenate([part[place, :_N_COMPETITORS] for part in parts])
             if version is None or version != index.version:
                 own[~index.contains(own)] = NONE
             others[row, : own.size] = own
-        return _joined(ids.shape[1], ids, others)
+        return join_candidates(ids.shape[1], ids, others)
 
-    def _compared(self, index: Any, Q: Any, queries: np.ndarray, ids: np.ndarray, target_recall: float) -> np.ndarray:
-        parts = self._candidates(index, Q, self.model.map(queries, _N_COMPETITORS), 0, target_recall)
-        return _joined(ids.shape[1], ids, *parts)
+    def _compared(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
+        return join_candidates(ids.shape[1], ids, self.competitors(index, Q, target_recall))
 
     def feedback(
         self,
@@ -256,7 +265,7 @@ class LearnedSearch:
         target_recall: float = 1.0,
     ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
-        candidates = self._compared(index, Q, self.model.prepare(Q), ids, target_recall)
+        candidates = self._compared(index, Q, ids, target_recall)
         known = np.full(candidates.shape, np.nan)
         known[:, : ids.shape[1]] = rewards
         self.learn(index, Q, candidates, known, is_shared=is_shared, may_be_chosen=may_be_chosen)
@@ -312,7 +321,7 @@ class LearnedSearch:
         return self
 
 
-def _joined(n_shown: int, *parts: np.ndarray) -> np.ndarray:
+def join_candidates(n_shown: int, *parts: np.ndarray) -> np.ndarray:
     """Return the ids of each row in the order of the parts, each one once; the first ``n_shown`` columns are kept."""
     ids = np.concatenate(parts, axis=1)
     return np.ascontiguousarray(ids[:, : drop_repeated(ids, n_shown)])

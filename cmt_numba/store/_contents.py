@@ -21,7 +21,7 @@ from .._words import Tokenizer, check_same_tokenizer, count_words
 from ..journal import Durability, DurableForm, Entry, Journal, JournalError, check_same_option, unpack_entry
 from ..persistence import Contents, FileFormatError, read_object, refusing, write_object
 from . import _checks as checks
-from ._hybrid_search import find_competitors, first_results, learn_weights, mark_passed, parts_of_results
+from ._hybrid_search import find_competitors, learn_weights, mark_passed
 from ._records import TABLES, MemoryDatabase, Records
 from ._results import UnreadColumns, read_payload
 from ._spelling import NearWords, Spelling
@@ -455,13 +455,11 @@ class StoreContents(DurableForm):
             index, learned = state.learner(X is None)
             ids = learned.with_competitors(index, queries, ids, target_recall)
         else:
-            ids = find_competitors(state, X, weighed, ids, target_recall)
+            ids, parts, firsts = find_competitors(state, X, weighed, ids, target_recall)
         every = np.full(ids.shape, np.nan, np.float32)
         every[:, : given.shape[1]] = given
         if X is not None and weighed is not None:
             mark_passed(every, ids, given.shape[1])
-            parts = parts_of_results(state, X, weighed, ids)
-            firsts = first_results(state, parts, ids)
             weights = state.part_weights if is_shared else learn_weights(state, parts, ids, every)
         others = others or MemoriesOfOthers(np.empty(0, np.int64), queries[:0])
         for first, stop in spans(len(ids), ROWS_LEARNED_IN_A_STEP):

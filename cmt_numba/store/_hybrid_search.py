@@ -1,11 +1,11 @@
 """Searches by vectors, by words, or by both."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._feedback import N_PASSED
+from .._feedback import N_PASSED, join_candidates
 from .._kernels import NONE
 from .._postings import WeighedWords, WordStatistics, rank_by_parts
 from ._state import AllowedMemories, StoreState
@@ -54,38 +54,40 @@ def _search_both(
     among: AllowedMemories,
     n_threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    depth = max(k, _DEPTH)
-    candidates = state.search(Q, depth, target_recall, among.vectors, n_threads)[0]
+    depth, learned = max(k, _DEPTH), state.feedback
+    mapped, are_learned = None, np.zeros(len(queries), np.bool_)
+    if learned is not None and learned.model.is_used:
+        mapped = learned.map(Q)
+        are_learned = np.array(learned.model.are_chosen(mapped.hashes))
+    candidates = state.search(Q, depth, target_recall, among.vectors, n_threads, mapped)[0]
     if len(state.texts) > 0:
         by_words = state.texts.search(queries, depth, among.texts, n_threads)[0]
         candidates = np.concatenate([candidates, by_words], axis=1)
     ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
-    are_learned = np.zeros(len(queries), np.bool_) if state.feedback is None else state.feedback.is_chosen(Q)
-    parts = parts_of_results(state, Q, queries, candidates, are_learned)
+    parts = _parts_of_scores(state, Q, queries, candidates, mapped if are_learned.any() else None)
+    parts[2, ~are_learned] = 0.0
     parts[:, are_learned] *= _relative_weights(state)[:, None, None]
     rank_by_parts(candidates, parts, np.ones(len(parts)), ids, scores)
     return ids, scores
 
 
-def parts_of_results(
-    state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, are_learned: np.ndarray | None = None
+def _parts_of_scores(
+    state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, mapped: Any
 ) -> np.ndarray:
     """Return the parts of the scores of candidates, an array of shape (3, n, m).
 
     They are the cosine and the score of BM25 divided by :func:`full_scores`, both as ``exp(x) - 1``, so that a very
     good match by one of them outweighs two moderate ones, and the learned similarity minus the cosine in units of the
     first part. The parts of memories without a vector or a text, and of ids that are not stored, are 0, as is the last
-    part of queries that are not ranked by what was learned.
+    part if ``mapped``, the queries as the feedback model maps them, is None.
     """
     parts = np.zeros((3, *ids.shape))
     cosines = state.index.cosines(Q, ids)
     np.expm1(cosines, out=parts[0])
     np.expm1(state.texts.scores(queries, ids) / full_scores(queries), out=parts[1])
-    if state.feedback is not None and (are_learned is None or are_learned.any()):
+    if mapped is not None and state.feedback is not None:
         there = state.have_vectors(ids.reshape(-1)).reshape(ids.shape)
-        if are_learned is not None:
-            there &= are_learned[:, None]
-        similar = state.feedback.similarities(state.index, Q, np.where(there, ids, NONE))
+        similar = state.feedback.similarities(state.index, Q, mapped, np.where(there, ids, NONE))
         np.multiply(similar - cosines, np.exp(cosines), out=parts[2], where=there)
     return parts
 
@@ -94,26 +96,40 @@ def _relative_weights(state: StoreState) -> np.ndarray:
     return state.part_weights[0] / state.part_weights[0, 0]
 
 
+class Compared(NamedTuple):
+    """Rewarded memories and other results, with which they are compared."""
+
+    ids: np.ndarray  # int64 (n, m): -1 for none
+    parts: np.ndarray  # float64 (3, n, m): the parts of their scores
+    firsts: np.ndarray  # int64 (n, 2): the columns of the best without and with what was learned
+
+
 def find_competitors(
     state: StoreState, Q: Any, queries: list[WeighedWords], ids: np.ndarray, target_recall: float
-) -> np.ndarray:
-    """Return ids with further results of each query that have vectors, with which rewarded memories are compared.
+) -> Compared:
+    """Compare rewarded memories with further results of each query that have vectors.
 
-    These are the best with what was learned, and the first without.
+    These are the best with what was learned, and the first without. One that is rewarded as well leaves a gap.
     """
     found = [state.index.search(Q, _DEPTH, target_recall)[0], state.texts.search(queries, _DEPTH)[0]]
-    if state.feedback is not None:
-        found.append(state.feedback.candidates(state.index, Q, _DEPTH, target_recall))
-    candidates = np.concatenate(found, axis=1)
-    candidates[~state.have_vectors(candidates.reshape(-1)).reshape(candidates.shape)] = NONE
-    parts, weights = parts_of_results(state, Q, queries, candidates), _relative_weights(state)
-    best, first = np.empty((len(ids), _N_COMPETITORS), np.int64), np.empty((len(ids), 1), np.int64)
-    rank_by_parts(candidates, parts, weights, best, np.empty(best.shape))
-    rank_by_parts(candidates, parts[:2], np.ones(2), first, np.empty(first.shape))
-    first[(first == best).any(axis=1)] = NONE
-    others = np.concatenate([best, first], axis=1)
-    others[(others[:, :, None] == ids[:, None]).any(axis=2)] = NONE
-    return np.concatenate([ids, others], axis=1)
+    mapped = None if state.feedback is None else state.feedback.map(Q)
+    if state.feedback is not None and state.feedback.model.is_used:
+        found.append(state.feedback.competitors(state.index, Q, target_recall, mapped))
+    others = np.concatenate(found, axis=1)
+    others[~state.have_vectors(others.reshape(-1)).reshape(others.shape)] = NONE
+    n_shown, candidates = ids.shape[1], join_candidates(ids.shape[1], ids, others)
+    parts = _parts_of_scores(state, Q, queries, candidates, mapped)
+    weights = np.stack([np.array([1.0, 1.0, 0.0]), _relative_weights(state)])
+    static, learned = np.where(candidates > NONE, np.tensordot(weights, parts, 1), -np.inf)
+    first, best = static.argmax(axis=1)[:, None], np.argsort(-learned, axis=1, kind="stable")[:, :_N_COMPETITORS]
+    chosen = np.concatenate([best, first], axis=1)
+    is_gap = chosen < n_shown
+    is_gap[:, -1:] |= (best == first).any(axis=1, keepdims=True)
+    places = np.concatenate([np.tile(np.arange(n_shown), (len(ids), 1)), chosen], axis=1)
+    compared = np.take_along_axis(candidates, places, 1)
+    compared[:, n_shown:][is_gap] = NONE
+    firsts = np.stack([(places == own[:, None]).argmax(axis=1) for own in (first[:, 0], best[:, 0])], axis=1)
+    return Compared(compared, np.take_along_axis(parts, places[None], 2), firsts)
 
 
 def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
@@ -123,13 +139,6 @@ def mark_passed(rewards: np.ndarray, ids: np.ndarray, n_shown: int) -> None:
     before = ids[:, n_shown : n_shown + N_PASSED] != NONE
     passed = is_answer & ~np.isnan(known).all(axis=1) & before.all(axis=1)
     rewards[passed, n_shown] = 0.0
-
-
-def first_results(state: StoreState, parts: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the columns of the best results without and with what was learned, int64 (n, 2)."""
-    weights = np.stack([np.array([1.0, 1.0, 0.0]), _relative_weights(state)])
-    scores = np.where(ids > NONE, np.tensordot(weights, parts, 1), -np.inf)
-    return np.ascontiguousarray(scores.argmax(axis=2).T)
 
 
 def learn_weights(state: StoreState, parts: np.ndarray, ids: np.ndarray, rewards: np.ndarray) -> np.ndarray:

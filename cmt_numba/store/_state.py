@@ -150,12 +150,17 @@ class StoreState(files.WithFields):
         vectors = None if self.index is None else self.index.allow(ids[self.index.contains(ids)])
         return AllowedMemories(vectors, self.texts.allow(ids) if len(self.texts) > 0 else None)
 
-    def search(self, Q: Any, k: int, target_recall: float, among: Any, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned."""
+    def search(
+        self, Q: Any, k: int, target_recall: float, among: Any, n_threads: int, mapped: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids and scores of the best ``k`` memories for each query, by what the store has learned.
+
+        ``mapped`` is the result of :meth:`LearnedSearch.map` for the queries, if it is known.
+        """
         learned = self.feedback
         if learned is None:
             return self.index.search(Q, k, target_recall, among, n_threads)
-        return learned.search(self.index, Q, k, target_recall, among, n_threads)
+        return learned.search(self.index, Q, k, target_recall, among, n_threads, mapped)
 
     def search_texts(
         self, queries: list[WeighedWords], k: int, among: Any, n_threads: int

@@ -321,7 +321,7 @@ def test_a_filter_without_memories_finds_none(form: str):
 
 
 def test_the_control_group_can_be_left_out(tmp_path: Path):
-    Q = rows(400, 9)
+    Q = rows(400, 10)
 
     def n_static(store: MemoryStore) -> int:
         """Return the number of queries that a store ranks by similarity alone."""
