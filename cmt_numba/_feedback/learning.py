@@ -19,7 +19,17 @@ from .._jit import by_reference, empty, inner, inner_fastmath, kernel, release
 from .._kernels import NONE, dot, enter_slot, find_slot
 from . import state as states
 from .moved import code_moved, new_code_room
-from .parts import describe, deviation_of, expected_reward, find_rows, new_forms, score, slope
+from .parts import (
+    describe,
+    deviation_of,
+    expected_reward,
+    find_rows,
+    multiply_keys,
+    new_forms,
+    score,
+    slope,
+    write_forms,
+)
 from .query_map import add_scaled, add_step, map_query, new_terms
 
 _MEMORY = 0.9999  # factor of earlier rewards in the weights of the parts, for each new one
@@ -375,7 +385,9 @@ def learn_rewards(model, n, queries, candidates, rewards, kind):
         map_query(learned, query, terms, mapped)
         find_rows(learned, table, ids[row], rows)
         scale, _ = encode_bytes(query, query_codes)
-        describe(learned, query, mapped, rows, ids[row], similarities[row], keys[row], forms, parts)
+        write_forms(learned, query, forms)
+        multiply_keys(query, mapped, forms, keys[row], similarities[row], parts)
+        describe(learned, query, rows, ids[row], similarities[row], forms, parts)
         if learned.totals[states.QUERIES] == 0.0:
             _expect_mean(learned, given)
         passed = _try(learned, query, keys[row], similarities[row], parts, given, kind, row, pulls)

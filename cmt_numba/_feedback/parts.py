@@ -37,6 +37,7 @@ from .rows import add_distinct, code_shorts, prefetch_row, read_key
 
 _EXACT, _ROUNDING = 1.0 - 1e-5, np.float32(2e-6)  # bounds for a memory with the very key of the query
 _FOR_EXACT = 1e4  # advantage of such a memory
+_LEAST_SQUARE, _MOST_SQUARE = 1e-24, 1e24  # squares of float32 numbers are precise in between
 _PER_DISTANCE = 1e5  # the advantage ends at a similarity of 1 - 1e-5
 _BYTES_IN_A_LINE = 64
 _WIDE, _SHARPER = 3.5, 2  # sharpness of the kernel of BROAD, and the power of it that VOTE uses
@@ -52,16 +53,17 @@ _FARTHEST = -1.0  # least value of SIMILAR and BEST in a regression
 
 
 class Forms(NamedTuple):
-    """Scratch space for the forms of a query."""
+    """The forms of a query in which it is multiplied."""
 
     weighted: np.ndarray  # float32 (width,): the query times the weights of features
     shorts: np.ndarray  # int16 (width,): codes of the query, which are multiplied with those of past queries
+    step: np.ndarray  # float32 (1,): their factor
 
 
 @inner_allocating
 def new_forms(width):
     """Return scratch space for queries of this width."""
-    return Forms(empty(width, np.float32), empty(width, np.int16))
+    return Forms(empty(width, np.float32), empty(width, np.int16), empty(1, np.float32))
 
 
 @inner
@@ -91,10 +93,17 @@ def _weigh_features(weights, query, weighted):
         weighted[j] = weights[j] * query[j]
 
 
+@inner
+def write_forms(learned, query, forms):
+    """Write the forms of a query."""
+    _weigh_features(learned.diagonal[0], query, forms.weighted)
+    forms.step[0] = code_shorts(query, _LARGEST_SHORT, forms.shorts)
+
+
 @inner_fastmath
-def _three_products(query, mapped, weighted, key):
-    """Return the products of a key with a query, with a mapped query, folded to its width, and with weights."""
-    similar, by_map, by_feature = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+def _products(query, mapped, weighted, key):
+    """Return the products of a key with a query, a mapped query, folded to its width, weights, and itself."""
+    similar, by_map, by_feature, square = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     for start in range(0, key.size, mapped.size):
         end = start + mapped.size
         values, of_query, of_weighted = key[start:end], query[start:end], weighted[start:end]
@@ -102,7 +111,33 @@ def _three_products(query, mapped, weighted, key):
             similar += of_query[j] * values[j]
             by_map += mapped[j] * values[j]
             by_feature += of_weighted[j] * values[j]
-    return np.float64(similar), np.float64(by_map), np.float64(by_feature)
+            square += values[j] * values[j]
+    return np.float64(similar), np.float64(by_map), np.float64(by_feature), np.float64(square)
+
+
+@inner
+def multiply_key(query, mapped, forms, key, parts):
+    """Begin the parts of a memory by the products of its key, scaled to unit length; that of the query is negated.
+
+    Return whether its square can be computed in float32. Otherwise, the products are 0.
+    """
+    similar, by_map, by_feature, square = _products(query, mapped, forms.weighted, key)
+    is_safe = _LEAST_SQUARE < square < _MOST_SQUARE
+    parts[:] = 0.0
+    if is_safe:
+        factor = 1.0 / np.sqrt(square)
+        parts[states.MAPPED], parts[states.DIAGONAL] = factor * by_map, factor * by_feature
+        parts[states.MOVED] = -factor * similar
+    return is_safe
+
+
+@inner
+def multiply_keys(query, mapped, forms, keys, similarities, parts):
+    """Begin the parts of memories with keys of unit length, and write the unknown similarities."""
+    for i in range(similarities.size):
+        multiply_key(query, mapped, forms, keys[i], parts[i])
+        if np.isnan(similarities[i]):
+            similarities[i] = -parts[i, states.MOVED]
 
 
 @inner
@@ -115,13 +150,13 @@ def _is_key(query, key):
 
 
 @inner
-def _sum_past(learned, own, forms, step, sums):
+def _sum_past(learned, own, forms, sums):
     """Add the past queries of a memory to the columns of sums, which are 0."""
     for j in range(min(learned.n_past[own], learned.past_of.shape[1])):
         place = np.int64(learned.past_of[own, j])
         if place < 0:
             continue
-        near = np.float64(step * learned.past_scales[place] * dot_codes(forms.shorts, learned.past[place]))
+        near = np.float64(forms.step[0] * learned.past_scales[place] * dot_codes(forms.shorts, learned.past[place]))
         kernel, advantage = np.exp(_WIDE * (min(near, 1.0) - 1.0)), np.float64(learned.past_advantages[place])
         sums[states.WIDE] += kernel * advantage
         sums[states.N_WIDE] += kernel
@@ -152,33 +187,28 @@ def _best_general(similarities, parts, fresh, m):
 
 
 @inner
-def describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts):
-    """Write the parts of the rewards of all candidates for a query, with sums, and the unknown similarities.
+def describe(learned, query, rows, ids, similarities, forms, parts):
+    """Write the parts of the rewards of all candidates for a query, begun by :func:`multiply_key`, with sums.
 
     Missing candidates have no parts. Places are not written.
     """
     figures, weights = learned.figures, learned.weights[states.LEARNED]
     most, m, sharp, total = -np.inf, ids.size, 0.0, 0.0
     of_votes, of_broad, of_value = _prior(learned, 0), _prior(learned, 1), _prior(learned, 2)
-    _weigh_features(learned.diagonal[0], query, forms.weighted)
-    step = code_shorts(query, _LARGEST_SHORT, forms.shorts)
     for i in range(m):
         own, given = rows[i], parts[i]
-        given[:] = 0.0
         _prefetch_past(learned, rows[min(i + 1, m - 1)])
         if ids[i] == NONE:
-            similarities[i] = -np.inf
+            similarities[i], given[:] = -np.inf, 0.0
             continue
-        similar, given[states.MAPPED], given[states.DIAGONAL] = _three_products(query, mapped, forms.weighted, keys[i])
-        if np.isnan(similarities[i]):
-            similarities[i] = similar
         given[states.CONSTANT], most = 1.0, max(most, similarities[i])
         if own < 0:
+            given[states.MOVED] = 0.0
             continue
         given[states.VALUE] = figures[own, states.ADVANTAGE] / (figures[own, states.TRIALS] + of_value)
         moved = dot(query, np.int64(0), learned.moved[own], np.int64(0), query.size)
-        given[states.MOVED] = np.float64(moved) - similar
-        _sum_past(learned, own, forms, step, given)
+        given[states.MOVED] += np.float64(moved)
+        _sum_past(learned, own, forms, given)
         given[states.VOTE] = given[states.SHARP] / (given[states.N_SHARP] + of_votes)
         given[states.BROAD] = given[states.WIDE] / (given[states.N_WIDE] + of_broad)
         for j in range(states.BROAD, states.MOVED + 1):
@@ -233,29 +263,24 @@ def score(weights, divisor, similarity, query, key, parts):
     return similarity + total / divisor + exact
 
 
-@inner
-def _score(learned, query, mapped, ids, similarities, keys, room, scores):
-    """Write the scores of candidates. ``room`` has the rows of the candidates, from :func:`find_rows`."""
-    (forms, rows, parts), divisor = room, slope(learned)
-    describe(learned, query, mapped, rows, ids, similarities, keys, forms, parts)
-    for i in range(ids.size):
-        scores[i] = score(learned.weights[states.LEARNED], divisor, similarities[i], query, keys[i], parts[i])
-
-
 @kernel
 def score_candidates(model, queries, mapped, candidates, scores, parts_of_first):
     """Write the scores of the candidates of each query, and the parts of the first query's scores."""
     model, (ids, similarities, keys) = by_reference(model), candidates
     learned, table = model.learned, model.table
-    n, m = ids.shape
-    room = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
+    (n, m), divisor = ids.shape, slope(learned)
+    forms, rows, parts = new_forms(queries.shape[1]), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
     for row in range(n):
-        own = similarities[row]
-        find_rows(learned, table, ids[row], room[1])
-        _score(learned, queries[row], mapped[row], ids[row], own, keys[row], room, scores[row])
+        own, query = similarities[row], queries[row]
+        find_rows(learned, table, ids[row], rows)
+        write_forms(learned, query, forms)
+        multiply_keys(query, mapped[row], forms, keys[row], own, parts)
+        describe(learned, query, rows, ids[row], own, forms, parts)
+        for i in range(m):
+            scores[row, i] = score(learned.weights[states.LEARNED], divisor, own[i], query, keys[row, i], parts[i])
         for i in range(m if row < parts_of_first.shape[0] else 0):
-            copy_values(room[2][i, : states.N_PARTS], parts_of_first[row, i])
-    release(room)
+            copy_values(parts[i, : states.N_PARTS], parts_of_first[row, i])
+    release((forms, rows, parts))
 
 
 @inner
@@ -283,21 +308,38 @@ def rank_stored(model, index, mapped_queries, candidates, begin, stop, best_scor
     """
     model, index, (first, second, third) = by_reference(model), by_reference(index), candidates
     learned, table, (queries, mapped) = model.learned, model.table, mapped_queries
-    width, m = queries.shape[1], first.shape[1] + second.shape[1] + third.shape[1]
-    room = new_forms(width), empty(m, np.int64), empty((m, states.N_COLUMNS), np.float64)
-    keys, similarities, scores = empty((m, width), np.float32), empty(m, np.float64), empty(m, np.float64)
-    ids = empty(m, np.int64)
+    m, divisor = first.shape[1] + second.shape[1] + third.shape[1], slope(learned)
+    forms, spare = new_forms(queries.shape[1]), empty(queries.shape[1], np.float32)
+    ids, rows, slots, parts = (
+        empty(m, np.int64),
+        empty(m, np.int64),
+        empty(m, np.int64),
+        empty((m, states.N_COLUMNS), np.float64),
+    )
+    similarities, scores = empty(m, np.float64), empty(m, np.float64)
     for row in range(begin, stop):
+        query = queries[row]
         n = add_distinct(third[row], ids, add_distinct(second[row], ids, add_distinct(first[row], ids, np.int64(0))))
         own = ids[:n]
         for i in range(n):
-            slot = find_slot(index.vectors, own[i])
-            if slot != NONE:
-                prefetch_row(vector_of(index.vectors, slot).values)
-        find_rows(learned, table, own, room[1])
+            slots[i] = find_slot(index.vectors, own[i])
+            if slots[i] != NONE:
+                prefetch_row(vector_of(index.vectors, slots[i]).values)
+        find_rows(learned, table, own, rows)
+        write_forms(learned, query, forms)
         for i in range(n):
-            similarities[i] = np.nan
-            read_key(index, own[i], keys[i])
-        _score(learned, queries[row], mapped[row], own, similarities, keys, room, scores)
+            is_safe = False
+            if slots[i] != NONE:
+                vector = vector_of(index.vectors, slots[i]).values
+                is_safe = multiply_key(query, mapped[row], forms, vector, parts[i])
+            if not is_safe:
+                read_key(index, own[i], spare)
+                multiply_key(query, mapped[row], forms, spare, parts[i])
+            similarities[i] = -parts[i, states.MOVED]
+        describe(learned, query, rows, own, similarities, forms, parts)
+        for i in range(n):
+            if similarities[i] >= _EXACT:
+                read_key(index, own[i], spare)
+            scores[i] = score(learned.weights[states.LEARNED], divisor, similarities[i], query, spare, parts[i])
         _select(scores, own, best_scores[row], best_ids[row])
-    release((room, keys, similarities, scores, ids))
+    release((forms, spare, ids, rows, slots, parts, similarities, scores))
