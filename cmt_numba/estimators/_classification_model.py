@@ -42,6 +42,7 @@ from ._replay import UNLIKELY, has_grown, is_due, replayed
 
 _PASSES_OF_MIRA = 50  # default maximum number of passes; few sets need more than 15
 _PASSES_OF_ADAGRAD = 5  # default number of passes with other losses
+_STEPS_OF_SOFTMAX = 50_000  # with this loss, small tables need more passes until the gradient is small
 PASSES_ONLINE = 2  # passes over a batch and its replayed examples. More passes would overfit.
 _FEW_ROWS = 64  # batches of at most this size are learned in a single kernel call
 _MAX_AT_ONCE = 200  # with more examples, a few steps between retrainings would leave the others far from their optimum
@@ -82,11 +83,13 @@ class ClassOptions(LabelOptions, Protocol):
     feature_weights: str
 
 
-def n_passes_of(options: ClassOptions) -> int:
-    """Return the maximum number of passes that train the head."""
+def n_passes_of(options: ClassOptions, n_rows: int = _STEPS_OF_SOFTMAX) -> int:
+    """Return the maximum number of passes that train the head on ``n_rows`` rows, or on a batch of further rows."""
     if options.n_head_passes is not None:
         return options.n_head_passes
-    return _PASSES_OF_MIRA if head_loss(options) == heads.HeadLoss.MIRA else _PASSES_OF_ADAGRAD
+    if (loss := head_loss(options)) == heads.HeadLoss.SOFTMAX:
+        return min(_PASSES_OF_MIRA, max(_PASSES_OF_ADAGRAD, _STEPS_OF_SOFTMAX // max(1, n_rows)))
+    return _PASSES_OF_MIRA if loss == heads.HeadLoss.MIRA else _PASSES_OF_ADAGRAD
 
 
 def head_loss(options: ClassOptions) -> int:
@@ -222,6 +225,8 @@ class ClassificationModel(files.WithFields):
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         elif n_passes > 0 and not (is_first or rows.sparse) and self._has_means():
             rows, labels, weights = self._with_means(rows, labels, weights, options)
+        if is_first:
+            n_passes = n_passes_of(options, n_rows)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and has_grown(self.n_stored, n_rows):
@@ -407,7 +412,7 @@ class ClassificationModel(files.WithFields):
         head = heads.new_head(index.head.parameters._replace(n_features=rows.n_features))
         index.head = heads.with_labels(head, means, lengths)
         index.begin_training()
-        n_passes = n_passes_of(options)
+        n_passes = n_passes_of(options, rows.n_rows)
         if index.is_logistic:
             fit_logistic(index.head, rows, labels, weights)
         elif n_passes > 0:

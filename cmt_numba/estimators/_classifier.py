@@ -86,9 +86,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         parameter, so it can be set at any time.
     n_head_passes : int, optional
         Maximum number of passes over the examples that train the head, at most 10,000. "mira" stops earlier if its
-        duality gap is small. By default, "mira" takes up to 50 passes, and the other losses take 5. With 0, a class is
-        scored by the mean of its examples. The head is never trained for more than 8,192 classes of one sparse example
-        each.
+        duality gap is small. By default, "mira" takes up to 50 passes, "softmax" 50 passes over up to 1,000 examples
+        and 5 over 10,000 or more, and "logistic" 5. With 0, a class is scored by the mean of its examples. The head is
+        never trained for more than 8,192 classes of one sparse example each.
     feature_weights : {"auto", "idf", "scale", "none"}, default "auto"
         Weights of features for the head. "idf" multiplies each feature of sparse rows by its inverse document frequency
         among the examples, so that rare features count more. "scale" subtracts the mean of each feature of dense rows,
