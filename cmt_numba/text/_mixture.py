@@ -8,7 +8,7 @@ from ._labelled import log_softmax
 FIRST_WEIGHT = 12.0  # turns scores of class sums into logits, before any evidence
 _FIRST_OF_BOTH = 28.0  # the same for the sum of both weights with an encoder
 # The ratio of both weights, if cosines of vectors vary as much as those of features, and the usual variances of these
-_RATIO, _VARIANCES = 12.5, (0.04**2, 0.12**2)
+_RATIO, _VARIANCES = 8.0, (0.04**2, 0.12**2)
 _LIMITS = (-4.0, 4.0)  # bounds of the logarithms of weights
 _LEAST = 1e-9  # minimum probability of an error
 _MOST_HELD_OUT = 2_000
