@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import needs_jit
 from internals import estimators_classification_model, model_of
+from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
@@ -41,6 +42,16 @@ def test_the_lower_log_loss_decides():
     rivals = regression(), CMTClassifier(loss="mira", random_state=0)
     best = min(log_loss(y[600:], one.fit(X[:600], y[:600]).predict_proba(X[600:])) for one in rivals)
     assert log_loss(y[600:], classifier.predict_proba(X[600:])) < best + 0.02
+
+
+@needs_jit
+def test_softmax_converges_on_a_small_table():
+    X, y = make_classification(
+        1500, 10, n_informative=7, n_redundant=0, n_classes=10, n_clusters_per_class=1, class_sep=0.8, random_state=0
+    )
+    rivals = CMTClassifier(loss="softmax", random_state=0), regression()
+    ours, theirs = (one.fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) for one in rivals)
+    assert ours >= theirs - 0.02
 
 
 @needs_jit
