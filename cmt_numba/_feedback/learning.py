@@ -405,8 +405,9 @@ def learn_rewards(model, n, queries, candidates, rewards, kind):
         _weigh_evidence(learned, parts, given, expected, share, not kind.chosen[row], is_answer, m)
         for i in range(m):
             if not np.isnan(given[i]):
-                _regress(learned, states.STATIC, states.N_STATIC, parts[i], given[i], share, own_room)
-                _regress(learned, states.LEARNED, states.N_REGRESSED, parts[i], given[i], share, own_room)
+                for which in range(2):  # a loop, so that the code is compiled once
+                    n_parts = states.N_STATIC if which == states.STATIC else states.N_REGRESSED
+                    _regress(learned, which, n_parts, parts[i], given[i], share, own_room)
         _train_map(learned, query, keys[row], similarities[row], parts, given, expected, share, m, pulls, terms)
         for i in range(m):
             if np.isnan(given[i]):
