@@ -123,11 +123,9 @@ class LearnedSearch:
             return index.search(Q, k, target_recall)[0]
         return join_candidates(0, *self._candidates(index, Q, self.map(Q), k, target_recall))
 
-    def competitors(self, index: Any, Q: Any, target_recall: float, mapped: MappedQueries | None = None) -> np.ndarray:
-        """Return the ids of memories with which rewarded ones are compared: int64, -1 for none."""
-        mapped = self.map(Q) if mapped is None else mapped
-        parts = self._candidates(index, Q, mapped, 0, target_recall)
-        return join_candidates(0, *(part[:, :_N_COMPETITORS] for part in parts))
+    def competitors(self, index: Any, Q: Any, mapped: MappedQueries, target_recall: float) -> list[np.ndarray]:
+        """Return the ids of memories with which rewarded ones are compared, in parts: int64, -1 for none."""
+        return [part[:, :_N_COMPETITORS] for part in self._candidates(index, Q, mapped, 0, target_recall)]
 
     def expected_rewards(self, index: Any, Q: Any, ids: np.ndarray) -> np.ndarray:
         """Return the expected reward of each candidate, shape (n, m)."""
@@ -238,20 +236,19 @@ class LearnedSearch:
 
         They are not searched again for recent queries. Callers that repeat a change must therefore record the ids.
         """
-        hashes = self.model.hashes(self.model.prepare(Q)).tolist()
-        others, kept = np.full((len(hashes), 2 * _N_COMPETITORS), NONE), [self._kept.pop(it, None) for it in hashes]
+        queries = self.model.prepare(Q)
+        others = np.full((len(queries), 2 * _N_COMPETITORS), NONE)
+        kept = [self._kept.pop(name, None) for name in self.model.hashes(queries).tolist()]
         for row, found in enumerate(kept):
             if found is None:
-                return self._compared(index, Q, ids, target_recall)
+                mapped = self.model.map(queries, _N_MOVED)
+                return join_candidates(ids.shape[1], ids, *self.competitors(index, Q, mapped, target_recall))
             parts, place, version = found
             own = np.concatenate([part[place, :_N_COMPETITORS] for part in parts])
             if version is None or version != index.version:
                 own[~index.contains(own)] = NONE
             others[row, : own.size] = own
         return join_candidates(ids.shape[1], ids, others)
-
-    def _compared(self, index: Any, Q: Any, ids: np.ndarray, target_recall: float) -> np.ndarray:
-        return join_candidates(ids.shape[1], ids, self.competitors(index, Q, target_recall))
 
     def feedback(
         self,
@@ -265,7 +262,8 @@ class LearnedSearch:
         target_recall: float = 1.0,
     ) -> None:
         """Learn from rewards of shown memories, arrays of shape (n, k), compared with further candidates."""
-        candidates = self._compared(index, Q, ids, target_recall)
+        competitors = self.competitors(index, Q, self.map(Q), target_recall)
+        candidates = join_candidates(ids.shape[1], ids, *competitors)
         known = np.full(candidates.shape, np.nan)
         known[:, : ids.shape[1]] = rewards
         self.learn(index, Q, candidates, known, is_shared=is_shared, may_be_chosen=may_be_chosen)

@@ -112,9 +112,10 @@ def find_competitors(
     These are the best with what was learned, and the first without. One that is rewarded as well leaves a gap.
     """
     found = [state.index.search(Q, _DEPTH, target_recall)[0], state.texts.search(queries, _DEPTH)[0]]
-    mapped = None if state.feedback is None else state.feedback.map(Q)
-    if state.feedback is not None and state.feedback.model.is_used:
-        found.append(state.feedback.competitors(state.index, Q, target_recall, mapped))
+    feedback = state.feedback
+    mapped = None if feedback is None else feedback.map(Q)
+    if feedback is not None and mapped is not None and feedback.model.is_used:
+        found += feedback.competitors(state.index, Q, mapped, target_recall)
     others = np.concatenate(found, axis=1)
     others[~state.have_vectors(others.reshape(-1)).reshape(others.shape)] = NONE
     n_shown, candidates = ids.shape[1], join_candidates(ids.shape[1], ids, others)
