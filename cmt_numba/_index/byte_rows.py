@@ -108,7 +108,7 @@ def load_tile(arrays, loaded, i):
 
     The number to add for a free place is minus infinity. The first tile begins the largest numbers of members anew.
     """
-    state = by_reference(arrays)
+    state, loaded = by_reference(arrays), by_reference(loaded)
     lists, d, of = state.lists, state.lists.codes.shape[1], i * 2 * TILE
     if i == 0:
         loaded.most[:] = np.float32(0.0)
@@ -130,12 +130,12 @@ def load_tile(arrays, loaded, i):
 @inner_called
 def load_stored_tile(arrays, loaded, i, tile):
     """Load a tile as it is stored, like :func:`load_tile`, but without the largest numbers of members."""
-    state = by_reference(arrays)
+    state, loaded = by_reference(arrays), by_reference(loaded)
     lists, d, of, begin = state.lists, state.lists.codes.shape[1], i * 2 * TILE, tile * TILE
     if (begin + TILE) * d + BLOCK_BYTES > lists.codes.size:  # a block might end after the last code
         for member in range(TILE):
             loaded.places[i * TILE + member] = begin + member
-        load_tile(arrays, loaded, i)
+        load_tile(state, loaded, i)
         return
     for first in range(0, TILE, BLOCK_MEMBERS):
         _transpose(lists.codes, (begin + first) * d, loaded, d, i, first)
@@ -155,7 +155,7 @@ def _set_most(loaded, error, lift):
 @inner_called
 def load_centers(arrays, loaded):
     """Load 8-bit codes of the centers in all tiles of groups. Scores are their nearness without that of the row."""
-    state = by_reference(arrays)
+    state, loaded = by_reference(arrays), by_reference(loaded)
     groups, width = state.groups, state.lists.centers.shape[1]
     error, lift = np.float32(0.0), np.float32(0.0)
     for place in range(groups.counts[N_TILES] * TILE):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._jit import TILE, by_reference, by_value, inner, kernel, release
+from .._jit import TILE, by_reference, inner, kernel, release
 from .._kernels import NONE, enter_place, erase_id, find_place, find_slot, hash_number, sort_best_first
 from .codes import copy_values, dot64
 from .lists import clear_place, enter, leave, new_work, refresh, take_place, vector_of, write_route
@@ -48,7 +48,7 @@ def _refresh_next(state, work):
     state.totals[N_CHANGES] = 0
     j = counts[NEXT_LIST] % counts[N_LISTS]
     counts[NEXT_LIST] = j + 1
-    refresh(by_value(state), j, work)
+    refresh(state, j, work)
 
 
 @inner
@@ -64,13 +64,13 @@ def _enter_and_keep_small(state, slot, work):
     """Add the vector in a slot to a list. If the list splits, refresh lists nearby, whose members may move to it."""
     j = enter(state, slot, work)
     if state.lists.sizes[j] > 2 * LIST_SIZE:
-        refresh(by_value(state), j, work)
+        refresh(state, j, work)
         sort_best_first(work.scores, work.around)
         for i in range(work.nearby.size):
             work.nearby[i] = work.around[i]
         for i in range(work.nearby.size):
             if NONE < work.nearby[i] < state.lists.counts[N_LISTS]:
-                refresh(by_value(state), work.nearby[i], work)
+                refresh(state, work.nearby[i], work)
 
 
 @inner
@@ -134,7 +134,7 @@ def change_vectors(arrays, change, ids, X, first):
     the number of ids done, including those before ``first``.
     """
     state = by_reference(arrays)
-    work = new_work(state)
+    work = by_reference(new_work(state))
     i = np.int64(first)
     while i < ids.size and _has_room(state):
         if change == INSERT:
@@ -145,7 +145,7 @@ def change_vectors(arrays, change, ids, X, first):
             slot = find_slot(state.vectors, ids[i])
             j = _leave(state, slot, work)
             if state.lists.sizes[j] < MIN_SIZE and state.lists.counts[N_LISTS] > 1:
-                refresh(by_value(state), j, work)  # before other lists may get its number
+                refresh(state, j, work)  # before other lists may get its number
         if change == REPLACE:
             copy_values(X[i], vector_of(state.vectors, slot).values)
         if change == REMOVE:
@@ -163,7 +163,7 @@ def change_vectors(arrays, change, ids, X, first):
 def refresh_lists(arrays, n):
     """Refresh the next ``n`` lists in turn; return the number done, fewer if an array is full."""
     state = by_reference(arrays)
-    work = new_work(state)
+    work = by_reference(new_work(state))
     i = np.int64(0)
     while i < n and _has_room(state):
         _refresh_next(state, work)
@@ -212,7 +212,7 @@ def derive(arrays):
     """Compute what follows from checked arrays: the hash table of ids, and what groups know of lists."""
     state = by_reference(arrays)
     vectors, groups = state.vectors, state.groups
-    work = new_work(state)
+    work = by_reference(new_work(state))
     for slot in range(state.totals[N_VECTORS]):
         enter_place(vectors.slot_table, slot, hash_number(vectors.ids[slot], vectors.slot_table.size))
     for place in range(groups.counts[N_TILES] * TILE):

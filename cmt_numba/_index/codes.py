@@ -25,6 +25,7 @@ from .._jit import (
     TILE,
     add_and_subtract,
     add_products,
+    by_reference,
     inner,
     inner_called,
     inner_fastmath,
@@ -255,9 +256,10 @@ def encode_bytes(x, codes):
     return scale, np.sqrt(round_to_codes(x, np.float32(1.0) / scale, scale, codes)) * np.float32(1.001)
 
 
-@inner
+@inner_called
 def code_rotated(queries, m):
     """Write the 4-bit code of a rotated query in bit planes, its step and its sum."""
+    queries = by_reference(queries)
     rotated = queries.rotated[m]
     step = max(largest_of(rotated), SHORTEST) / _LARGEST_STEP
     round_to_codes(rotated, np.float32(1.0) / step, step, queries.numbers)

@@ -105,7 +105,7 @@ def _bar_of_values(state, length, d, shortest, longest, few, k):
 def compare_few(arrays, Q, first, stop, slots, products, scores, ids):
     """Write the best of the vectors in slots for a range of rows, whose products with them may be given in float32."""
     state, k, m = by_reference(arrays), ids.shape[1], slots.size
-    few = _new_few(m)
+    few = by_reference(_new_few(m))
     metric, are_many = state.totals[METRIC], 4 * m > 5 * k
     shortest, longest = np.float32(0.0), np.float32(0.0)
     few.values[:] = LEAST

@@ -14,7 +14,6 @@ from .._jit import (
     BITS_OF_A_WORD,
     TILE,
     by_reference,
-    by_value,
     empty,
     first_of,
     inner,
@@ -125,11 +124,14 @@ def new_scan(n_groups, n_tiles):
 
 
 @inner_allocating
-def _new_work(d, width, n_groups, n_tiles):
-    n = _MOST_MEMBERS + 1
+def new_work(state):
+    """Return scratch space for changes."""
+    state = by_reference(state)
+    groups, d, width, n = state.groups, state.vectors.more.shape[1], state.signs.shape[1], _MOST_MEMBERS + 1
+    n_tiles = groups.nexts.size
     return Work(
         new_queries(1, d, width),
-        new_scan(n_groups, n_tiles),
+        new_scan(groups.sizes.size, n_tiles),
         empty(n_tiles * TILE, np.float32),
         empty(width, np.float32),
         empty((n, width), np.float32),
@@ -143,13 +145,6 @@ def _new_work(d, width, n_groups, n_tiles):
         empty(_AROUND, np.float32),
         empty(_NEARBY, np.int64),
     )
-
-
-@inner
-def new_work(state):
-    """Return scratch space for changes."""
-    groups = state.groups
-    return _new_work(state.vectors.more.shape[1], state.signs.shape[1], groups.sizes.size, groups.nexts.size)
 
 
 @inner
@@ -180,13 +175,14 @@ def choose_groups(groups, y, n_wanted, scan):
     return np.int64(n_wanted)
 
 
-@inner
+@inner_called
 def estimate_near(state, queries, m, weight, epsilon, n_wanted, scan, near):
     """Write an upper bound of ``-|c - q|^2 / 2 + weight * lift`` for each list in the ``n_wanted`` nearest groups.
 
     Bounds are in the places of the lists, and their tiles in ``scan.tiles``. Returns the place with the highest bound,
     and the number of tiles.
     """
+    state, queries, scan = by_reference(state), by_reference(queries), by_reference(scan)
     groups, y = state.groups, queries.rotated[m]
     best, value, n_tiles = np.int64(NONE), -np.float32(np.inf), np.int64(0)
     for i in range(choose_groups(groups, y, n_wanted, scan)):
@@ -279,9 +275,10 @@ def take_place(lists, place, slot):
     lists.places[slot] = place
 
 
-@inner
+@inner_called
 def _write_signs(lists, j, place, rotated, lift, rest):
     """Write the 1-bit code of a member of list ``j``. Its scores include ``lift``."""
+    lists = by_reference(lists)
     at = place // TILE * TILE * (rest.size // BITS_OF_A_WORD) + place % TILE
     factor, added = encode_signs(rotated, lists.centers[j], rest, lists.bits, at)
     lists.factors[place], lists.added[place] = factor, added + lift
@@ -297,9 +294,10 @@ def _copy_place(lists, source, target):
     take_place(lists, target, lists.slots[source])
 
 
-@inner
+@inner_called
 def _free_place(lists, place):
     """Remove the member in a place from its list; return the list. The last member of the list fills the gap."""
+    lists = by_reference(lists)
     words, counts = lists.centers.shape[1] // BITS_OF_A_WORD, lists.counts
     j = lists.list_of[place // TILE]
     lists.sizes[j] -= 1
@@ -370,9 +368,10 @@ def lift_of(state, square, mass, size):
     return np.float32(0.0)
 
 
-@inner
+@inner_called
 def _set_lift(state, j):
     """Compute the lift of a list."""
+    state = by_reference(state)
     lists, groups = state.lists, state.groups
     square = dot32(lists.centers[j], lists.centers[j])
     groups.lifts[groups.places[j]] = lift_of(state, square, lists.masses[j], lists.sizes[j])
@@ -400,9 +399,10 @@ def _nearer_group(groups, center, own, other, value, most):
     return best
 
 
-@inner
+@inner_called
 def _set_center(state, j, center, rest):
     """Set the center of a list and its place in a group. The codes of members must be written afterwards."""
+    state = by_reference(state)
     groups = state.groups
     copy_values(center, state.lists.centers[j])
     place, own, value = np.int64(groups.places[j]), np.int64(NONE), -np.float32(np.inf)
@@ -425,7 +425,7 @@ def _refresh_group(arrays, g, work):
 
     Without room for new tiles, this has to wait.
     """
-    state = by_reference(arrays)
+    state, work = by_reference(arrays), by_reference(work)
     lists, groups = state.lists, state.groups
     n_tiles = groups.counts[N_TILES] + _TILES_TO_REFRESH
     if n_tiles > groups.nexts.size or groups.counts[N_LISTS] == groups.sizes.size:
@@ -467,11 +467,11 @@ def _refresh_groups(state, work):
         totals[N_REFRESHES] = 0
         g = groups.counts[NEXT_LIST] % groups.counts[N_LISTS]
         groups.counts[NEXT_LIST] = g + 1
-        _refresh_group(by_value(state), g, work)
+        _refresh_group(state, g, work)
     for g in range(groups.counts[N_LISTS] - 1, -1, -1):
         size = groups.sizes[g]
         if size > _MOST_MEMBERS or (size < MIN_SIZE and groups.counts[N_LISTS] > 1):
-            _refresh_group(by_value(state), g, work)
+            _refresh_group(state, g, work)
 
 
 @inner
@@ -600,6 +600,7 @@ def _mark_lowest(margins, n, count, side):
 @inner_called
 def _divide(work, n):
     """Divide members by 2-means from two far members, and write the mean of each side."""
+    work = by_reference(work)
     for i in range(n):
         work.side[i] = 0
     _mean_of_side(work, n, 0, work.center)
@@ -689,7 +690,7 @@ def _dissolve(state, j):
 @inner_called
 def refresh(arrays, j, work):
     """Refresh a list: move its center, split or dissolve it if necessary, and move members to nearer lists."""
-    state = by_reference(arrays)
+    state, work = by_reference(arrays), by_reference(work)
     lists = state.lists
     n = _collect(lists, j, work.slots)
     for i in range(n):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import TILE, by_reference, by_value, empty, inner, inner_allocating, inner_called, inner_fastmath, prefetch
+from .._jit import TILE, by_reference, empty, inner, inner_allocating, inner_called, inner_fastmath, prefetch
 from .._kernels import keep_best, sort_best_first
 from .codes import distance64, dot64, dot_codes
 from .lists import ROUNDING, vector_of
@@ -132,7 +132,7 @@ def _bar_of(state, x_length, queries, m, score):
 @inner_called
 def _settle(arrays, x, queries, m, ranking, scores, ids):
     """Compute the exact scores of the kept members that may be among the best; if they are many, best first."""
-    state = by_reference(arrays)
+    state, queries, ranking = by_reference(arrays), by_reference(queries), by_reference(ranking)
     kept, uppers, bar, n = ranking.kept[m], ranking.kept_uppers[m], ranking.bars[m], np.int64(0)
     are_many = 2 * ranking.n_kept[m] > 3 * scores.size  # otherwise sorting takes longer than it saves
     for entry in range(ranking.n_kept[m]):
@@ -179,7 +179,7 @@ def keep_member(state, x, queries, m, ranking, slot, value, error, scores, ids):
         least = _by_angle(state.lists, slot, queries.lengths[m], least)
     ranking.nearest[m] = max(ranking.nearest[m], least)
     if ranking.n_kept[m] == ranking.kept.shape[1]:
-        _settle(by_value(state), x, queries, m, ranking, scores, ids)
+        _settle(state, x, queries, m, ranking, scores, ids)
     n = ranking.n_kept[m]
     ranking.kept[m, n], ranking.kept_uppers[m, n] = slot, value + error
     ranking.n_kept[m] = n + 1
@@ -204,7 +204,7 @@ def _compare(state, x, queries, m, ranking, place, scores, ids):
 @inner_called
 def compare_waiting(arrays, x, queries, m, ranking, scores, ids):
     """Compare the 8-bit codes of the waiting members that may be among the best."""
-    state = by_reference(arrays)
+    state, queries, ranking = by_reference(arrays), by_reference(queries), by_reference(ranking)
     for i in range(ranking.n_waiting[m]):
         if ranking.their_uppers[m, i] >= ranking.bars[m]:
             _compare(state, x, queries, m, ranking, np.int64(ranking.waiting[m, i]), scores, ids)
@@ -222,7 +222,7 @@ def prefetch_code(lists, place):
 def let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
     """Let a member wait for the comparison of its 8-bit code, which is prefetched."""
     if ranking.n_waiting[m] == _WAITING:
-        compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
+        compare_waiting(state, x, queries, m, ranking, scores, ids)
     n = ranking.n_waiting[m]
     ranking.waiting[m, n], ranking.their_uppers[m, n] = place, upper
     ranking.n_waiting[m] = n + 1
@@ -231,6 +231,6 @@ def let_wait(state, x, queries, m, ranking, place, upper, scores, ids):
 
 @inner
 def finish_row(state, x, queries, m, ranking, scores, ids):
-    compare_waiting(by_value(state), x, queries, m, ranking, scores, ids)
-    _settle(by_value(state), x, queries, m, ranking, scores, ids)
+    compare_waiting(state, x, queries, m, ranking, scores, ids)
+    _settle(state, x, queries, m, ranking, scores, ids)
     sort_best_first(scores, ids)

@@ -11,7 +11,6 @@ import numpy as np
 from .._jit import (
     TILE,
     by_reference,
-    by_value,
     empty,
     first_of,
     inner,
@@ -192,8 +191,9 @@ def find_nearest(arrays, Q, own, radius, slots, n_copies):
     lists, k = state.lists, slots.shape[1]
     width, n_tiles = lists.codes.shape[1], lists.counts[N_TILES]
     most = max(1, min(Q.shape[0], _MAX_ROWS))
-    queries, coded = new_queries(most, Q.shape[1], state.signs.shape[1]), new_row_codes(most, width)
-    loaded, block = new_tiles(width, TILES), _new_scores(most, k)
+    queries = by_reference(new_queries(most, Q.shape[1], state.signs.shape[1]))
+    coded, loaded = by_reference(new_row_codes(most, width)), by_reference(new_tiles(width, TILES))
+    block = by_reference(_new_scores(most, k))
     block.limits[:] = np.float32(np.inf)
     n_copies[:, :] = 0
     for first in range(0, Q.shape[0], most):
@@ -208,7 +208,7 @@ def find_nearest(arrays, Q, own, radius, slots, n_copies):
             for tile in range(begin, stop, TILES):
                 n = min(TILES, stop - tile)
                 for t in range(n):
-                    load_stored_tile(by_value(state), loaded, t, tile + t)
+                    load_stored_tile(state, loaded, t, tile + t)
                 _score_loaded(loaded, n, coded, n_rows, block, (tile - begin) * TILE)
             for m in range(n_rows):
                 row, n = first + m, (stop - begin) * TILE
@@ -282,8 +282,9 @@ def find_gaps(arrays, Q, slots, n_copies, gaps, distances, by_angle, n_groups):
     """
     state = by_reference(arrays)
     lists, groups, metric = state.lists, state.groups, state.totals[METRIC]
-    queries, scan = new_queries(1, Q.shape[1], state.signs.shape[1]), new_scan(groups.sizes.size, 0)
-    space = _new_near(lists.counts[N_LISTS], state.signs.shape[1], Q.shape[1])
+    queries = by_reference(new_queries(1, Q.shape[1], state.signs.shape[1]))
+    scan = by_reference(new_scan(groups.sizes.size, 0))
+    space = by_reference(_new_near(lists.counts[N_LISTS], state.signs.shape[1], Q.shape[1]))
     usual = usual_length(state)
     for row in range(Q.shape[0]):
         rotate_query(state, Q[row], queries, 0, usual)

@@ -18,7 +18,6 @@ from .._jit import (
     BITS_OF_A_WORD,
     TILE,
     by_reference,
-    by_value,
     empty,
     first_of,
     inner,
@@ -202,13 +201,14 @@ def _apart(state, place, nearness):
     return _TWO * (state.groups.lifts[place] - nearness)
 
 
-@inner
+@inner_called
 def _within_gap(state, queries, m, near, n_tiles, slack, reach, best, gap):
     """Write the lists within a gap of the nearest one, in any order; return their number.
 
     ``near`` has upper bounds, and less ``2 * slack``, lower bounds of the nearness, which is computed where they do not
     decide.
     """
+    state, queries, reach = by_reference(state), by_reference(queries), by_reference(reach)
     most = _nearness(state, queries, m, best)
     gap += ROUNDING * _apart(state, best, most)
     n = np.int64(0)
@@ -249,9 +249,10 @@ def _without_first(state, queries, m, near, reach, n, least):
     return left
 
 
-@inner
+@inner_called
 def _score_tile(tiles, t, width, coded, block):
     """Write the scores of the ``t``-th of some tiles, whose codes have ``width`` features, for the rows of a block."""
+    tiles, coded, block = by_reference(tiles), by_reference(coded), by_reference(block)
     return score_rows(
         tiles.codes,
         t * bytes_of_tile(width),
@@ -317,8 +318,8 @@ def _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, 
     the nearest lists are allowed, the best ``k`` of them are as far away as the best ``k / share`` members, and the gap
     is that of so many. ``best`` is the place with the highest bound in ``near``; see :func:`_within_gap`.
     """
-    state = by_reference(arrays)
-    groups, sizes = state.groups, state.lists.sizes
+    state, queries, reach = by_reference(arrays), by_reference(queries), by_reference(reach)
+    effort, mask, groups, sizes = by_reference(effort), by_reference(mask), state.groups, state.lists.sizes
     is_masked, best_near, n_possible = mask.words.size > 0, near[best], state.lists.counts[N_LISTS]
     reach.gaps[m] = _LARGEST_GAP
     if is_masked:
@@ -389,7 +390,7 @@ def _new_block(n_lists, n_reached):
 @inner_called
 def _sort_lists(arrays, reach, n, block):
     """Write the chosen lists of a single row, sorted by their nearness in equal steps."""
-    state = by_reference(arrays)
+    state, reach, block = by_reference(arrays), by_reference(reach), by_reference(block)
     most, least = -np.float32(np.inf), np.float32(np.inf)
     for i in range(n):
         most, least = max(most, reach.values[i]), min(least, reach.values[i])
@@ -533,7 +534,7 @@ def _search_together(state, Q, first, queries, coded, loaded, ranking, block, ma
                 _prefetch_codes(lists, coming)
                 for i in range(TILE):
                     loaded.places[n * TILE + i] = tile * TILE + i
-                load_tile(by_value(state), loaded, n)
+                load_tile(state, loaded, n)
                 n += 1
                 tile = after
             _compare_loaded(state, Q, first, queries, coded, loaded, n, ranking, block, begin, stop, mask, scores, ids)
@@ -555,7 +556,7 @@ def _compare_together(state, Q, first, n_rows, slots, queries, coded, loaded, ra
                 loaded.places[n_tiles * TILE + i] = place
             n_tiles += 1
         for t in range(n_tiles):
-            load_tile(by_value(state), loaded, t)
+            load_tile(state, loaded, t)
         _compare_loaded(state, Q, first, queries, coded, loaded, n_tiles, ranking, block, 0, n_rows, mask, scores, ids)
 
 
@@ -576,11 +577,11 @@ def _rows_of_block(n_rows, k):
 @kernel
 def search_one_by_one(arrays, Q, first, stop, effort, mask, scores, ids):
     """Write the best vectors for a range of rows, each of which is searched alone."""
-    state, effort = by_reference(arrays), by_reference(effort)
-    groups, k = state.groups, ids.shape[1]
-    queries, ranking = new_queries(1, Q.shape[1], state.signs.shape[1]), new_ranking(1, k)
-    reach = _new_reach(1, state.lists.counts[N_LISTS], groups.sizes.size, groups.counts[N_TILES])
-    block = _new_block(state.lists.counts[N_LISTS], state.lists.counts[N_LISTS])
+    state, effort, mask = by_reference(arrays), by_reference(effort), by_reference(mask)
+    groups, k, n_lists = state.groups, ids.shape[1], state.lists.counts[N_LISTS]
+    queries = by_reference(new_queries(1, Q.shape[1], state.signs.shape[1]))
+    ranking, block = by_reference(new_ranking(1, k)), by_reference(_new_block(n_lists, n_lists))
+    reach = by_reference(_new_reach(1, n_lists, groups.sizes.size, groups.counts[N_TILES]))
     is_limited = mask.words.size == 0 and k <= NEAR_GROUPS and state.totals[METRIC] != INNER_PRODUCT
     for row in range(first, stop):
         x, best_scores, best_ids = Q[row], scores[row], ids[row]
@@ -594,7 +595,7 @@ def search_one_by_one(arrays, Q, first, stop, effort, mask, scores, ids):
             if turn == 0 or reach.limit[0] < np.inf:
                 best, n_tiles = estimate_near(state, queries, 0, _ONE, _SURE, n_groups, reach.scan, near)
             n = _reach_lists(
-                by_value(state),
+                state,
                 queries,
                 0,
                 best,
@@ -602,14 +603,14 @@ def search_one_by_one(arrays, Q, first, stop, effort, mask, scores, ids):
                 n_tiles,
                 np.float32(np.inf),
                 reach,
-                by_value(effort),
+                effort,
                 mask,
                 k,
                 wider,
             )
-            _sort_lists(by_value(state), reach, n, block)
+            _sort_lists(state, reach, n, block)
             _search_lists(state, x, n, queries, ranking, block, effort.epsilon, mask, best_scores, best_ids)
-            compare_waiting(by_value(state), x, queries, 0, ranking, best_scores, best_ids)
+            compare_waiting(state, x, queries, 0, ranking, best_scores, best_ids)
             wider = _wider_gap(state, effort, reach, ranking, 0, k)
             if wider == np.float32(0.0):
                 break
@@ -637,7 +638,9 @@ def _reach_together(arrays, queries, coded, centers, first, n_rows, ranking, rea
 
     ``block.stops[0]`` is the number of lists written.
     """
-    state = by_reference(arrays)
+    state, queries, ranking = by_reference(arrays), by_reference(queries), by_reference(ranking)
+    coded, centers = by_reference(coded), by_reference(centers)
+    reach, block, effort, mask = by_reference(reach), by_reference(block), by_reference(effort), by_reference(mask)
     groups, width, total, at = state.groups, state.lists.centers.shape[1], np.int64(0), first
     n_tiles, n_lists = groups.counts[N_TILES], state.lists.counts[N_LISTS]
     while at < n_rows and total + ROWS * n_lists <= block.lists.size:
@@ -649,7 +652,7 @@ def _reach_together(arrays, queries, coded, centers, first, n_rows, ranking, rea
             if turn > 0:
                 wider = _wider_gap(state, effort, reach, ranking, m, k)
             slack = block.errors[r]
-            reached = _reach_lists(arrays, queries, m, best, near, n_tiles, slack, reach, effort, mask, k, wider)
+            reached = _reach_lists(state, queries, m, best, near, n_tiles, slack, reach, effort, mask, k, wider)
             for i in range(reached):
                 block.lists[total], block.rows[total] = groups.slots[reach.chosen[i]], m
                 total += 1
@@ -661,22 +664,22 @@ def _reach_together(arrays, queries, coded, centers, first, n_rows, ranking, rea
 @kernel
 def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
     """Write the best vectors for a range of rows, which share the codes of lists."""
-    state, effort = by_reference(arrays), by_reference(effort)
+    state, effort, mask = by_reference(arrays), by_reference(effort), by_reference(mask)
     groups, n_lists = state.groups, state.lists.counts[N_LISTS]
     n_tiles, k, width = groups.counts[N_TILES], ids.shape[1], state.signs.shape[1]
     most = _rows_of_block(stop - first, k)
-    queries = new_queries(most, Q.shape[1], width)
+    queries = by_reference(new_queries(most, Q.shape[1], width))
     n_codes = queries.shorts.shape[1]
-    coded, loaded, share = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), share_of_errors(n_codes)
-    rotated, centers = new_row_codes(most, width), new_tiles(width, n_tiles)
+    share, n_reached = share_of_errors(n_codes), max(min(_REACHED_AT_ONCE, most * n_lists), ROWS * n_lists)
+    coded, loaded = by_reference(new_row_codes(most, n_codes)), by_reference(new_tiles(n_codes, TILES))
+    rotated, centers = by_reference(new_row_codes(most, width)), by_reference(new_tiles(width, n_tiles))
     by_center = coded if n_codes == width else rotated
-    load_centers(by_value(state), centers)
-    ranking = new_ranking(most, k)
-    reach = _new_reach(most, n_lists, groups.sizes.size, n_tiles)
+    load_centers(state, centers)
+    ranking, block = by_reference(new_ranking(most, k)), by_reference(_new_block(n_lists, n_reached))
+    reach = by_reference(_new_reach(most, n_lists, groups.sizes.size, n_tiles))
     reach.limit[0] = np.float32(np.inf)
     for i in range(n_tiles):
         reach.scan.tiles[i] = i
-    block = _new_block(n_lists, max(min(_REACHED_AT_ONCE, most * n_lists), ROWS * n_lists))
     for begin in range(first, stop, most):
         n_rows = min(most, stop - begin)
         for m in range(n_rows):
@@ -692,7 +695,7 @@ def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
                 n_reaching = _rows_to_widen(state, effort, reach, ranking, n_rows, k)
             while n_done < n_reaching:
                 n_done = _reach_together(
-                    by_value(state),
+                    state,
                     queries,
                     by_center,
                     centers,
@@ -701,7 +704,7 @@ def search_together(arrays, Q, first, stop, effort, mask, scores, ids):
                     ranking,
                     reach,
                     block,
-                    by_value(effort),
+                    effort,
                     mask,
                     k,
                     turn,
@@ -719,9 +722,10 @@ def compare_slots(arrays, Q, first, stop, choice, mask, scores, ids):
     """Write the best of the chosen vectors for a range of rows. Several rows share the codes that they read."""
     state, k, slots, together = by_reference(arrays), ids.shape[1], choice.slots, Q.shape[0] > 1
     most = _rows_of_block(stop - first, k) if together else 1
-    queries, ranking = new_queries(most, Q.shape[1], state.signs.shape[1]), new_ranking(most, k)
-    n_codes = queries.shorts.shape[1]
-    coded, loaded, block = new_row_codes(most, n_codes), new_tiles(n_codes, TILES), _new_block(0, most)
+    queries = by_reference(new_queries(most, Q.shape[1], state.signs.shape[1]))
+    n_codes, mask = queries.shorts.shape[1], by_reference(mask)
+    coded, loaded = by_reference(new_row_codes(most, n_codes)), by_reference(new_tiles(n_codes, TILES))
+    ranking, block = by_reference(new_ranking(most, k)), by_reference(_new_block(0, most))
     share = _ONE if choice.is_exact else share_of_errors(n_codes)
     while first < stop:
         n_rows = min(most, stop - first)

@@ -1,6 +1,6 @@
 """Decorators that compile kernels, functions for use in kernels, and the settings of Numba."""
 
-from .arrays import empty, prefetch, release, zeros
+from .arrays import empty, prefetch, zeros
 from .bits import (
     BITS_OF_A_WORD,
     BLOCK,
@@ -36,4 +36,4 @@ from .decorators import (
 from .held import held
 from .inlining import Known, known
 from .interpreter_lock import keeping_interpreter, keeps_interpreter, switching_soon
-from .references import by_reference, by_value
+from .references import by_reference, release

@@ -1,6 +1,6 @@
 """Temporary arrays in kernels, and prefetching of memory.
 
-Kernels do not count references, so a kernel must pass every array that it allocates to :func:`release` before it
+Kernels do not count references, so a kernel must pass every array that it allocates to ``release`` before it
 returns. If memory runs out, the kernel raises MemoryError and leaks the arrays allocated so far. Kernels therefore
 allocate before they change anything.
 
@@ -76,19 +76,8 @@ def zeros(_context, shape, dtype):
     return signature and (signature, lower)
 
 
-def _keep(*_):
-    """Do nothing in plain Python, which frees unused arrays and cannot prefetch."""
-
-
-@instruction(_keep)
-def release(_context, work):
-    """Free an array that the kernel has allocated, or all arrays in a nested tuple of such arrays."""
-
-    def lower(context, builder, signature, arguments):
-        context.subtarget(enable_nrt=True).nrt.decref(builder, signature.args[0], arguments[0])
-        return context.get_dummy_value()
-
-    return types.void(work), lower
+def do_nothing(*_):
+    """Take the place, in plain Python, of what frees unused arrays and prefetches."""
 
 
 _FOR_READING = 0
@@ -97,7 +86,7 @@ _DATA = 1
 _BYTE_POINTER = ir.IntType(8).as_pointer()
 
 
-@instruction(_keep)
+@instruction(do_nothing)
 def prefetch(_context, array, i):
     """Prefetch the cache line of entry ``i`` of a one-dimensional array.
 

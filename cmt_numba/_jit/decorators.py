@@ -18,7 +18,8 @@ part of each kernel:
 
 Compiled code does not count references: Python keeps the arguments of a kernel alive, and two atomic operations for
 each array of each tuple would take several times as long as the work itself. Kernels therefore return no arrays. They
-allocate temporary arrays with ``empty`` and ``zeros`` and free them with ``release`` (``arrays.py``).
+allocate temporary arrays with ``empty`` and ``zeros`` (``arrays.py``), and free them with ``release``
+(``references.py``).
 
 A kernel is compiled, or loaded from the cache, at its first call. Later calls have no overhead. An interrupt (Ctrl-C)
 during compilation is raised when compilation ends, at most a few seconds later. If an interrupt ended one of the
@@ -29,10 +30,12 @@ If compilation takes longer than a second in total, the logger "cmt_numba" warns
 ``CMT_NUMBA_CACHE=0`` disables the cache on disk.
 """
 
+import gc
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -44,6 +47,7 @@ from numba.core.types import unliteral
 from .._change import uninterrupted
 from .inlining import KernelCompiler, PartCompiler
 from .machine_code import KernelCache
+from .references import as_parameter
 
 _CACHE = os.environ.get("CMT_NUMBA_CACHE", "1") != "0"
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
@@ -76,11 +80,24 @@ class Notice:
 compiling = Notice(_MESSAGE, _PATIENCE)
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Disable the garbage collector, which would visit all objects of the compiler again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _with_notice(dispatcher: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a function for its arguments or load it from the cache, and measure compilation."""
     n_compiled, began = dispatcher.stats.cache_misses.total(), perf_counter()
     try:
-        return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
+        with _without_collection():
+            return type(dispatcher)._compile_for_args(dispatcher, *args, **kwargs)
     finally:
         if dispatcher.stats.cache_misses.total() > n_compiled:
             compiling.add(perf_counter() - began)
@@ -91,7 +108,11 @@ class _OnlyInKernels(CPUDispatcher):  # type: ignore[misc]
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile the function for the types of its arguments; Numba would also compile it for each constant."""
-        return super().get_call_template([*map(unliteral, args)], {name: unliteral(kind) for name, kind in kws.items()})
+        is_inlined = self.targetoptions["forceinline"]
+        taken = [as_parameter(unliteral(kind), is_inlined) for kind in args]
+        return super().get_call_template(
+            taken, {name: as_parameter(unliteral(kind), is_inlined) for name, kind in kws.items()}
+        )
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         name = self.py_func.__name__

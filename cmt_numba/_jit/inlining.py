@@ -14,17 +14,15 @@ its truth value. Numba compiles a kernel separately for dense and for sparse key
 
 from typing import Any
 
-import llvmlite.ir
 from numba.core import ir, types
 from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.ir_utils import get_definition, guard
-from numba.core.lowering import Lower
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.core.untyped_passes import DeadBranchPrune
 
-from .interpreter_lock import KernelWrapper
-from .references import HeldType, Reference, by_reference, by_value
+from .references import HeldType, Reference, by_reference
+from .shortcuts import NOT_AS_EXPECTED, InferTypes, KernelLower
 
 Known = tuple[()] | tuple[None]
 """The type of a boolean field whose value is part of its type."""
@@ -58,7 +56,7 @@ def _types_of(state: Any, value: Any, met: set[str]) -> set[Any]:
         return {_field(owner, value.attr) for owner in _types_of(state, value.value, met)}
     if isinstance(value, ir.Expr) and value.op == "call" and value.args:
         called = guard(get_definition, state.func_ir, value.func)
-        if getattr(called, "value", None) in (by_reference, by_value):
+        if getattr(called, "value", None) is by_reference:
             return _types_of(state, value.args[0], met)
     return {None}
 
@@ -92,42 +90,36 @@ class PruneKnown(DeadBranchPrune):
         return super().run_pass(state)
 
 
-_NOT_AS_EXPECTED = (ImportError, AttributeError, TypeError, KeyError, ValueError)
-"""Exceptions that indicate a change in an undocumented part of Numba."""
-
 _ALLOCATES = "NopythonRewrites"  # pass that turns array expressions into loops that allocate their results
 
-
-class _KernelLower(Lower):
-    """Lowers a kernel and adds a :class:`KernelWrapper`, which can keep the interpreter lock."""
-
-    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
-        """Add the Python wrapper to the library."""
-        try:
-            context, module = self.context, self.context.create_module("wrapper")
-            kind = context.call_conv.get_function_type(self.fndesc.restype, self.fndesc.argtypes)
-            function = llvmlite.ir.Function(module, kind, self.fndesc.llvm_func_name)
-            KernelWrapper(context, module, function, self.fndesc, self.env, self.call_helper, release_gil).build()
-        except _NOT_AS_EXPECTED:
-            super().create_cpython_wrapper(release_gil)
-        else:
-            self.library.add_ir_module(module)
+_FOR_OTHERS = {
+    "WithLifting",
+    "InlineClosureLikes",
+    "MakeFunctionToJitFunction",
+    "InlineInlinables",
+    "FindLiterallyCalls",
+    "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass",
+}
+"""Passes for parts of Python and Numba that kernels do not use, for example closures."""
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _LowerKernel(NativeLowering):
     _name = "lower_kernel"
-    lowering_class = _KernelLower
+    lowering_class = KernelLower
 
 
 def _pipeline(state: Any, replaced: dict[Any, Any]) -> PassManager:
-    """Return Numba's compiler passes with replacements, without the allocation of arrays."""
+    """Return Numba's compiler passes with replacements, without unused passes and the allocation of arrays."""
     default = DefaultPassBuilder.define_nopython_pipeline(state)
-    replaced = {DeadBranchPrune: PruneKnown, **replaced}
+    replaced = {DeadBranchPrune: PruneKnown, NopythonTypeInference: InferTypes, **replaced}
+    omitted = _FOR_OTHERS if state.flags.nrt else {_ALLOCATES, *_FOR_OTHERS}
     pipeline = PassManager(default.pipeline_name)
     for part, description in default.passes:
-        if state.flags.nrt or getattr(part, "__name__", "") != _ALLOCATES:
+        if getattr(part, "__name__", "") not in omitted:
             pipeline.add_pass(replaced.get(part, part), description)
+            omitted = omitted | ({"DeadBranchPrune"} if part is DeadBranchPrune else set())
     pipeline.finalize()
     return pipeline
 
@@ -175,12 +167,13 @@ def _parts() -> Any:
     @register_pass(mutates_CFG=False, analysis_only=False)
     class LowerPart(NativeLowering):
         _name = "lower_part"
+        lowering_class = KernelLower
 
         def run_pass(self, state):
             library = state.library
             try:
                 return self._lower(state)
-            except _NOT_AS_EXPECTED:
+            except NOT_AS_EXPECTED:
                 state.library, state["cr"], state.flags.no_compile = library, None, False
                 return super().run_pass(state)
 
@@ -211,7 +204,7 @@ def part_compiler(make: Any = _parts) -> Any:
     """Return the compiler for inner functions, or Numba's default compiler if Numba's version is unsupported."""
     try:
         return make()
-    except _NOT_AS_EXPECTED:
+    except NOT_AS_EXPECTED:
         return Compiler
 
 

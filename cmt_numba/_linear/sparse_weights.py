@@ -10,7 +10,7 @@ at multiples of the smallest size. Stored in units of this size, starts fit into
 
 import numpy as np
 
-from .._jit import by_reference, by_value, inner, inner_called
+from .._jit import by_reference, inner, inner_called
 from .._kernels import NONE, belongs_before, find_feature, hash_feature
 from .models import CELLS_WANTED, DONE, FREE_TABLES, SMALLEST_TABLE_BITS, TABLES_END, TABLES_FULL
 
@@ -131,7 +131,7 @@ def locate_or_insert_cells(models, t, node, x, cells):
         return DONE
     used = record["table_used"] + n_missing
     bits = table_bits(used)
-    if bits > record["table_bits"] and _enlarge_table(by_value(models), t, node, bits) != DONE:
+    if bits > record["table_bits"] and _enlarge_table(models, t, node, bits) != DONE:
         return TABLES_FULL
     for i in range(x.a, x.b):
         cell = find_cell(models, t, node, x.indices[i])

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._jit import by_reference, by_value, empty, inner, inner_allocating, inner_called, kernel, release, zeros
+from .._jit import by_reference, empty, inner, inner_allocating, inner_called, kernel, release, zeros
 from .._kernels import NONE, Rows, lower_bound, mix
 
 VALUE, VALUE_SQUARES, CHOICE, CHOICE_SQUARES = range(4)
@@ -491,7 +491,7 @@ def find_candidates(model, rows, alpha, beta, sources, found):
         actions = found.actions[end : end + max_actions]
         n, n_allowed = _list_candidates(model.known, sources, row, actions)
         n_further = n_allowed - n if model.keys.ordered.size == 0 else 0
-        _predict_row(by_value(model), by_value(rows), row, actions[:n], n_further, room)
+        _predict_row(model, rows, row, actions[:n], n_further, room)
         for i in range(n):
             mean = expected(room, i)
             of_stack, of_models = alpha * spread(room, i), beta * doubt(room, i, mean)
@@ -517,7 +517,7 @@ def learn_chosen(model, rows, chosen, rewards, sources):
         n_further = n_allowed - n if keys.ordered.size == 0 else 0
         solve_stack(state, room)
         actions = found[:n]
-        _predict_row(by_value(model), by_value(rows), row, actions, n_further, room)
+        _predict_row(model, rows, row, actions, n_further, room)
         place = place_of(actions, 0, n, chosen[row])
         learn_reward(state, keys, known, rows, row, actions, place, rewards[row], room)
     release((room, found))

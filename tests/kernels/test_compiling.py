@@ -201,6 +201,49 @@ def test_kernels_take_held_views_instead_of_tuples(sparse: bool):
     assert totals[4] == longest + 15
 
 
+@inner_called
+def add_and_read(whole: Any, i: Any) -> Any:
+    part = by_reference(whole).part
+    part.values[i] += 1
+    return part.values[i] if part.sparse else -part.values[i]
+
+
+@kernel
+def add_twice(whole: Any) -> Any:
+    state = by_reference(whole)
+    state.part.values[0] += 10
+    new = by_reference(Part((), zeros(3, np.int64)))
+    new.values[1] = add_and_read(state, 0) + add_and_read(state, -1)
+    total = new.values[1]
+    release(new)
+    return total
+
+
+def test_functions_that_are_not_inlined_take_references():
+    for sparse, sign in ((False, -1), (True, 1)):
+        values = np.arange(3)
+        assert add_twice(Whole(Part(known(sparse), values))) == sign * (11 + 3)
+        assert values.tolist() == [11, 1, 3]
+
+
+@kernel
+def read_and_write(values: Any, marks: Any, small: Any, i: Any) -> Any:
+    values[1, -1] = values[np.int32(0), i] + 1
+    values[small[0], 0] = True
+    marks[-1] = marks[0] and values[1, 2] > 3
+    return values[i, small[0]]
+
+
+def test_elements_of_arrays():
+    """Negative indices, mixed types of indices, conversions and booleans are as in NumPy."""
+    values, marks = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([True, False])
+    assert read_and_write(values, marks, np.array([1], np.uint8), np.int64(1)) == 4
+    assert values.tolist() == [[0, 1, 2], [1, 4, 2]]
+    assert marks.tolist() == [True, False]
+    assert read_and_write(values, marks, np.array([0], np.uint8), np.int64(-1)) == 1
+    assert marks.tolist() == [True, False]
+
+
 class Parts(NamedTuple):
     first: Any
     given: Any
