@@ -4,9 +4,9 @@ from shared.commands import DATA, Commands, argument, mean_over, print_table
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from shared.reward_kinds import KINDS, RewardKind
@@ -14,8 +14,10 @@ from shared.reward_learners import LEARNERS
 from shared.reward_tasks import Asked, Task, tasks_of
 
 from cmt_numba import MemoryStore
+from cmt_numba._feedback import state as states
 
 BATCH = 10
+OF_THREADS = [("clean", 1), ("clean", 3), ("clicks", 5), ("flipped 0.2", 3), ("outcome", 5)]
 
 commands = Commands(__doc__)
 
@@ -46,9 +48,17 @@ def run(task: Task, learner: Any, k: int, kind: RewardKind, seed: int, n_queries
     return [held, test(task.late)]
 
 
+def earned(tasks: dict[int, Task], learner: str, k: int, kind: str, n_queries: int | None = None) -> list[float]:
+    """Return the results of :func:`run`, averaged over tasks of several seeds."""
+    return mean_over(tasks, lambda seed: run(tasks[seed], LEARNERS[learner](), k, KINDS[kind], seed, n_queries))
+
+
+TASKS = argument("--tasks", nargs="+", default=[""], metavar="WORD", help="tasks whose names contain one of these")
+
+
 @commands.add(
     argument("--data", type=Path, metavar="FOLDER", help="see shared/labelled_sets.py; by default only made-up tasks"),
-    argument("--tasks", nargs="+", metavar="WORD", help="only tasks whose names contain one of these words"),
+    TASKS,
     argument("--learners", nargs="+", default=list(LEARNERS), choices=list(LEARNERS)),
     argument("--k", type=int, default=5, help="number of memories shown for each query"),
     argument("--rewards", default="clean", choices=list(KINDS), help="kind of rewards"),
@@ -62,16 +72,10 @@ def stream(options: argparse.Namespace) -> None:
     queries of memories that arrived after the stream.
     """
     rows = []
-    for name, make in tasks_of(options.data).items():
-        if options.tasks and not any(word in name for word in options.tasks):
-            continue
+    for name, make in tasks_of(options.data, options.tasks).items():
         tasks = {seed: make(seed) for seed in options.seeds}
-
-        def of_seed(learner: str, seed: int, tasks: dict[int, Task] = tasks) -> list[float]:
-            how = LEARNERS[learner](), options.k, KINDS[options.rewards], seed, options.queries
-            return run(tasks[seed], *how)
-
-        means = [mean_over(options.seeds, partial(of_seed, learner)) for learner in options.learners]
+        how = options.k, options.rewards, options.queries
+        means = [earned(tasks, learner, *how) for learner in options.learners]
         rows.append([name, *np.transpose(means).ravel()])
         print(rows[-1], file=sys.stderr, flush=True)
     print_table(["task", *options.learners, *(f"late: {name}" for name in options.learners)], rows)
@@ -90,15 +94,45 @@ def kinds(options: argparse.Namespace) -> None:
     """
     tasks = {seed: tasks_of(options.data)["threads"](seed) for seed in options.seeds}
 
-    def held_out(learner: str, kind: RewardKind, k: int) -> float:
-        return mean_over(tasks, lambda seed: run(tasks[seed], LEARNERS[learner](), k, kind, seed))[0]
+    def cell(kind: str, k: int) -> str:
+        return ", ".join(f"{earned(tasks, learner, k, kind)[0]:.3f}" for learner in options.learners)
 
-    print(f"static search: {held_out('static', KINDS['clean'], 1):.3f}, whatever the rewards")
-    rows = [
-        [name, *(" / ".join(f"{held_out(learner, kind, k):.3f}" for learner in options.learners) for k in options.k)]
-        for name, kind in KINDS.items()
-    ]
-    print_table([" / ".join(options.learners), *(f"k = {k}" for k in options.k)], rows)
+    print(f"static search: {earned(tasks, 'static', 1, 'clean')[0]:.3f}, whatever the rewards")
+    rows = [[kind, *(cell(kind, k) for k in options.k)] for kind in KINDS]
+    print_table([", ".join(options.learners), *(f"k = {k}" for k in options.k)], rows)
+
+
+@commands.add(
+    DATA,
+    TASKS,
+    argument("--seeds", nargs="+", type=int, default=[0, 1]),
+    argument("--queries", type=int, default=1500, help="maximum number of queries in the stream"),
+)
+def parts(options: argparse.Namespace) -> None:
+    """Switch the parts of scores off one by one, and print how much less reward the first results earn.
+
+    The columns are the mean and the largest loss over the tasks of ``stream``, for held-out queries and for queries of
+    late memories, and the losses for some rewards of ``kinds``.
+    """
+    makers, names = tasks_of(options.data), list(tasks_of(options.data, options.tasks))
+    cases = [(name, 5, "clean") for name in names] + [("threads", k, kind) for kind, k in OF_THREADS]
+    tasks = {name: {seed: makers[name](seed) for seed in options.seeds} for name in {*names, "threads"}}
+
+    def without(switched: list[str]) -> np.ndarray:
+        is_off = np.isin(states.PART_NAMES, switched)
+        weights, precision = np.where(is_off, 0.0, states.FIRST_WEIGHTS), np.where(is_off, 1e12, states.FIRST_PRECISION)
+        with patch.multiple(states, FIRST_WEIGHTS=weights, FIRST_PRECISION=precision):  # rewards do not change them
+            return np.array([earned(tasks[name], "MemoryStore", *how, options.queries) for name, *how in cases])
+
+    places = [name for name in states.PART_NAMES if name.endswith(("place", "places"))]
+    groups = {name: [name] for name in states.PART_NAMES if name not in ("constant", "similarity", *places)}
+    full, rows = without([]), []
+    for group, switched in (groups | {"places": places}).items():
+        losses = full - without(switched)
+        most = [f"{loss.mean():.3f}, {loss.max():.3f} ({names[loss.argmax()]})" for loss in losses[: len(names)].T]
+        rows.append([group, *most, ", ".join(f"{loss:.3f}" for loss in losses[len(names) :, 0])])
+        print(rows[-1], file=sys.stderr, flush=True)
+    print_table(["without", "tasks", "late", ", ".join(f"{kind} {k}" for kind, k in OF_THREADS)], rows)
 
 
 @commands.add(DATA, argument("--k", type=int, default=3), argument("--seeds", type=int, nargs="+", default=[0, 1]))

@@ -7,7 +7,7 @@ their own. The reward of returning memory ``m`` for a query that wants label ``y
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from .labelled_sets import read_lines
 from .vectors import components
 
 N_HELD, N_STREAM = 1500, 4000
+FORMS = ("dense", "sparse")
 
 
 class Asked(NamedTuple):
@@ -192,13 +193,10 @@ FROM_DATA: dict[str, Callable[..., Task]] = {
 """Tasks from a data folder, by name. Each is made of dense and of sparse rows."""
 
 
-def tasks_of(data: Path | None) -> dict[str, Callable[[int], Task]]:
-    """Return functions that make a task from a seed, by name."""
-    if data is None:
-        return MADE
-    forms = ("dense", "sparse")
-    return (
-        MADE
-        | {"threads": partial(threads, data)}
-        | {f"{name}, {form}": partial(make, data, form=form) for name, make in FROM_DATA.items() for form in forms}
-    )
+def tasks_of(data: Path | None, words: Sequence[str] = ("",)) -> dict[str, Callable[[int], Task]]:
+    """Return functions that make a task from a seed, by name; only tasks whose names contain one of the words."""
+    every = MADE
+    if data is not None:
+        made = {f"{name}, {form}": partial(make, data, form=form) for name, make in FROM_DATA.items() for form in FORMS}
+        every = MADE | {"threads": partial(threads, data)} | made
+    return {name: make for name, make in every.items() if any(word in name for word in words)}

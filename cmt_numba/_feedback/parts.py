@@ -4,7 +4,8 @@ All parts are computed from unit-length queries and keys. The reward of a memory
 belong to the static model, the null hypothesis:
 
 - CONSTANT is 1, BEST the largest similarity of a candidate, and SIMILAR the similarity of the memory minus BEST.
-- QUERY is the mean advantage of similar past queries, whatever the memory.
+- QUERY is the mean advantage of all other memories for similar past queries. That of the memory itself may be its own
+  fault: it is left to the learned parts.
 - SECOND to LATER are 1 at one place of the list of results. Later places may only lower a reward.
 
 The others are learned, and rank memories if they have proved to predict rewards better than the static model. An
@@ -15,7 +16,8 @@ The others are learned, and rank memories if they have proved to predict rewards
 - VALUE is the mean advantage of the memory.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
 - FRESH, for a memory without rewards, is 0.85 times the largest reward of less similar memories by parts that need
-  rewards, apart from VOTE. Otherwise, memories that arrive late would never be shown.
+  rewards. VOTE counts as far as it is uncertain: by the share of advantages of 0 in its mean. Otherwise, memories that
+  arrive late would never be shown.
 
 The means VOTE, BROAD and VALUE are shrunk towards 0 as if there were a number of further advantages of 0: the variance
 of a reward divided by that of a memory's true advantage, less 1 (empirical Bayes; Morris, 1983, "Parametric empirical
@@ -211,6 +213,8 @@ def describe(learned, query, rows, ids, similarities, forms, parts):
         _sum_past(learned, own, forms, given)
         given[states.VOTE] = given[states.SHARP] / (given[states.N_SHARP] + of_votes)
         given[states.BROAD] = given[states.WIDE] / (given[states.N_WIDE] + of_broad)
+        uncertain = of_votes / (given[states.N_SHARP] + of_votes)
+        given[states.GENERAL] = uncertain * weights[states.VOTE] * given[states.VOTE]
         for j in range(states.BROAD, states.MOVED + 1):
             given[states.GENERAL] += weights[j] * given[j]
         sharp, total = sharp + given[states.SHARP], total + given[states.N_SHARP]
@@ -218,7 +222,8 @@ def describe(learned, query, rows, ids, similarities, forms, parts):
         if parts[i, states.CONSTANT] != 0.0:
             parts[i, states.BEST] = max(most, _FARTHEST)
             parts[i, states.SIMILAR] = max(similarities[i] - most, _FARTHEST)
-            parts[i, states.QUERY] = sharp / (total + _PRIOR_QUERIES)
+            n_of_others = total - parts[i, states.N_SHARP] + _PRIOR_QUERIES
+            parts[i, states.QUERY] = (sharp - parts[i, states.SHARP]) / n_of_others
             if rows[i] < 0:
                 parts[i, states.FRESH] = _OPTIMISM * _best_general(similarities, parts, i, m)
 

@@ -19,7 +19,7 @@ def multiplied(query, matrix):
     return step * (np.rint(factors * (np.float32(1) / step)).astype(float) @ codes)
 
 
-CONSTANT, BEST, SIMILAR, QUERY, SECOND, _, _, LATER, MAPPED, DIAGONAL, VOTE, BROAD, VALUE, MOVED = range(14)
+CONSTANT, BEST, SIMILAR, QUERY, SECOND, _, _, LATER, MAPPED, DIAGONAL, VOTE, BROAD, VALUE, MOVED, UNCERTAIN = range(15)
 FIRST = np.array([0.5, 0, 0, 0, 0, 0, 0, 0, 0.3, 0.3, 0.3, 0, 0, 0])
 PRECISION = np.repeat([1.0, 3.0], [8, 6])
 
@@ -90,10 +90,10 @@ class PlainModel:
         return [*past, (own["advantage"], own["trials"], own["trials"])]
 
     def parts(self, q, ids, similarities, keys):
-        parts, there = np.zeros((len(ids), 14)), [i for i, memory in enumerate(ids) if memory >= 0]
+        parts, there = np.zeros((len(ids), 15)), [i for i, memory in enumerate(ids) if memory >= 0]
         best = max(similarities[there])
         mapped = multiplied(q, self.map) + sum((q @ query) * key for query, key in self.recent)
-        votes = []
+        sums_of_votes = np.zeros((len(ids), 2))
         for i in there:
             parts[i, [CONSTANT, BEST, SIMILAR]] = 1, max(best, -1), max(similarities[i] - best, -1)
             parts[i, MAPPED], parts[i, DIAGONAL] = mapped @ keys[i], (q * self.theta) @ keys[i]
@@ -102,22 +102,24 @@ class PlainModel:
                 means = [total / (n + prior) for (total, n, _), prior in zip(sums, self.priors, strict=True)]
                 parts[i, [VOTE, BROAD, VALUE]] = means
                 parts[i, MOVED] = q @ own["key"] - q @ keys[i]
-                votes.append(sums[0][:2])
-        total = np.sum([[0, 1], *votes], axis=0)
-        parts[there, QUERY] = total[0] / total[1]
+                sums_of_votes[i] = sums[0][:2]
+                parts[i, UNCERTAIN] = self.priors[0] / (sums[0][1] + self.priors[0])
+        of_others = sums_of_votes.sum(axis=0) - sums_of_votes + [0, 1]
+        parts[there, QUERY] = (of_others[:, 0] / of_others[:, 1])[there]
         return parts
 
     def scores(self, q, ids, similarities, keys, parts):
         exact = (similarities >= 1 - 1e-5) & (abs(keys - q) <= 2e-6).all(axis=1)
         learned = (
-            parts[:, MAPPED:] @ self.learned.weights[MAPPED:] + self.optimism(ids, similarities, parts)
+            parts[:, MAPPED:UNCERTAIN] @ self.learned.weights[MAPPED:] + self.optimism(ids, similarities, parts)
         ) / self.slope
         advantage = 1e4 * np.maximum(0.0, 1.0 - 1e5 * (1.0 - similarities))
         return np.where(ids >= 0, similarities + learned + np.where(exact, advantage, 0.0), -np.inf)
 
     def optimism(self, ids, similarities, parts):
         """Return the most that less similar memories earn by parts that fresh memories lack, for fresh memories."""
-        general = np.where(np.isin(ids, list(self.memories)), parts[:, BROAD:] @ self.learned.weights[BROAD:], 0)
+        general = parts[:, UNCERTAIN] * parts[:, VOTE] * self.learned.weights[VOTE]
+        general += parts[:, BROAD:UNCERTAIN] @ self.learned.weights[BROAD:]  # 0 for memories without rewards
         best = [np.append(general[similarities <= similar], 0).max() for similar in similarities]
         return np.where(np.isin(ids, list(self.memories)), 0, 0.85 * np.array(best))
 
