@@ -65,7 +65,7 @@ def facts() -> list[tuple[str, str, str, str]]:
             f"[answers that learn from clicks]({pages}/stores.md#learning-from-rewards): first is right",
             clicks[0],
             f"similarity 0.560, Rocchio's method {clicks[1]}",
-            "if rewards say very little, by 0.04",
+            "if rewards say very little, by 0.03",
         ),
         (
             f"[search by words and vectors]({pages}/stores.md#words-and-vectors): nDCG@10",
