@@ -39,7 +39,7 @@ def facts() -> list[tuple[str, str, str, str]]:
     """Return the rows of the table."""
     shots = [Cell("texts", "## Text classifier", name, 1).read() for name in CLASSIFIERS]
     live = [Cell("texts", "The next table adds", "30, 7", column).read() for column in (1, 5)]
-    clicks = [Cell("stores", "| MemoryStore / Rocchio", "clicks", 3, part).read() for part in (0, 1)]
+    clicks = [Cell("stores", "| MemoryStore, Rocchio", "clicks", 3, part).read() for part in (0, 1)]
     both = [Cell("stores", "## Words and vectors", name, 3).read() for name in HYBRIDS]
     change = [Cell("stores", "| 300,000 texts", name, 5).milliseconds() for name in ("store", "bm25s", "tantivy")]
     ours, theirs = (
