@@ -35,7 +35,9 @@ class VectorScorer(files.WithFields):
     @classmethod
     def learned(cls, seed: int, vectors: np.ndarray, y: np.ndarray, weights: np.ndarray, ids: np.ndarray) -> Self:
         """Return a scorer trained on the vectors of texts."""
-        made = cls(vectors.mean(axis=0), CMTClassifier(aggressiveness=_AGGRESSIVENESS, random_state=seed))
+        # Features of an encoder are alike, so trying to standardise them would only take time.
+        options: dict[str, Any] = {"aggressiveness": _AGGRESSIVENESS, "feature_weights": "none"}
+        made = cls(vectors.mean(axis=0), CMTClassifier(**options, random_state=seed))
         made.classifier.fit(made._rows(vectors), y, sample_weight=weights, example_ids=ids)
         return made
 
