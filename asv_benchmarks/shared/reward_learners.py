@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse
 from sklearn.preprocessing import normalize
 
-from cmt_numba import CMTRetriever, MemoryStore
+from cmt_numba import CMTRetriever, ContextualMemoryTree, MemoryStore
+from cmt_numba.bandits import CMTBandit
 
 
 def _unit(X: Any) -> np.ndarray:
@@ -94,7 +95,7 @@ class Store:
 
     def start(self, keys: Any) -> None:
         """Store memories."""
-        self.store = MemoryStore(random_state=0)
+        self.store: Any = MemoryStore(random_state=0)
         self.insert(keys)
 
     def insert(self, keys: Any) -> None:
@@ -109,6 +110,17 @@ class Store:
     def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
         """Learn from the rewards of returned memories."""
         self.store.feedback(Q, ids, rewards)
+
+
+class Shards(Store):
+    """A ``ShardedStore`` of two shards."""
+
+    def start(self, keys: Any) -> None:
+        """Store memories."""
+        from cmt_numba.distributed import ShardedStore  # slow to import
+
+        self.store = ShardedStore(2, random_state=0)
+        self.insert(keys)
 
 
 class Retriever:
@@ -131,10 +143,59 @@ class Retriever:
         self.retriever.feedback(Q, ids, rewards)
 
 
+class Bandit:
+    """A ``CMTBandit`` whose actions are memories: it returns one for each query."""
+
+    def start(self, keys: Any) -> None:
+        """Store memories."""
+        self.bandit = CMTBandit(random_state=0)
+        self.insert(keys)
+
+    def insert(self, keys: Any) -> None:
+        """Store more memories."""
+        first = self.bandit.actions.size
+        self.bandit.add_actions(np.arange(first, first + keys.shape[0]), keys)
+
+    def query(self, Q: Any, k: int) -> np.ndarray:
+        """Return the chosen actions."""
+        assert k == 1, "a bandit returns one memory: pass --k 1"
+        return self.bandit.act(Q).actions[:, None]
+
+    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn from the rewards of chosen actions."""
+        self.bandit.learn(Q, ids.ravel(), rewards.ravel())
+
+
+class Tree:
+    """A ``ContextualMemoryTree``, which learns by UPDATE of the paper."""
+
+    def start(self, keys: Any) -> None:
+        """Store memories."""
+        self.tree = ContextualMemoryTree(n_trees=4, random_state=0)
+        self.insert(keys)
+
+    def insert(self, keys: Any) -> None:
+        """Store more memories."""
+        self.tree.insert(keys)
+
+    def query(self, Q: Any, k: int) -> np.ndarray:
+        """Return the ids of the best memories."""
+        self.hits = self.tree.query(Q, k)
+        return self.hits.ids
+
+    def learn(self, Q: Any, ids: np.ndarray, rewards: np.ndarray) -> None:
+        """Learn from the rewards of returned memories, if all queries have some."""
+        if len(ids) == len(self.hits.ids):
+            self.tree.update(Q, self.hits, rewards)
+
+
 LEARNERS: dict[str, Callable[[], Any]] = {
     "static": Static,
     "MemoryStore": Store,
+    "ShardedStore": Shards,
     "CMTRetriever": Retriever,
+    "CMTBandit": Bandit,
+    "ContextualMemoryTree": Tree,
     "Rocchio": Rocchio,
     "value per memory": ValuePerMemory,
 }
