@@ -105,7 +105,7 @@ def _regress(learned, which, n, row, reward, share, room):
     weights[states.SIMILAR] = max(weights[states.SIMILAR], 0.0)
     for j in range(states.SECOND, states.LATER + 1):
         weights[j] = min(weights[j], 0.0)
-    for j in (states.MAPPED, states.DIAGONAL):
+    for j in (states.QUERY, states.MAPPED, states.DIAGONAL):
         weights[j] = max(weights[j], 0.0)
 
 

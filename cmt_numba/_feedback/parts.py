@@ -5,7 +5,8 @@ belong to the static model, the null hypothesis:
 
 - CONSTANT is 1, BEST the largest similarity of a candidate, and SIMILAR the similarity of the memory minus BEST.
 - QUERY is the mean advantage of all other memories for similar past queries. That of the memory itself may be its own
-  fault: it is left to the learned parts.
+  fault: it is left to the learned parts. Its weight is not negative: if others earn less, that is no evidence that
+  the static model predicts well.
 - SECOND to LATER are 1 at one place of the list of results. Later places may only lower a reward.
 
 The others are learned, and rank memories if they have proved to predict rewards better than the static model. An

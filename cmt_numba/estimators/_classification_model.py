@@ -195,8 +195,8 @@ class ClassificationModel(files.WithFields):
         if self.index.is_logistic and (places.added.size > 0 or (self.label_of_class[places.of_batch] == NONE).any()):
             self._use_margins(options)  # a logistic regression would rarely find a class of few examples
         given, weights = batch.rows, batch.weights
-        index, n_rows, n_passes, slots = self.index, given.n_rows, n_passes_of(options), None
-        is_first = index.n_labels == 0
+        index, n_rows, slots, is_first = self.index, given.n_rows, None, self.index.n_labels == 0
+        n_passes = n_passes_of(options, n_rows) if is_first else n_passes_of(options)
         rows = index.prepared(given, batch.lengths)
         labels, known = self._add_classes(batch._replace(rows=rows), places)
         if not is_first and index.feature_weights is not None and not (self.has_warned or known.all()):
@@ -225,8 +225,6 @@ class ClassificationModel(files.WithFields):
             n_passes, weights = min(n_passes, PASSES_ONLINE), taken(self.example_weights, slots)
         elif n_passes > 0 and not (is_first or rows.sparse) and self._has_means():
             rows, labels, weights = self._with_means(rows, labels, weights, options)
-        if is_first:
-            n_passes = n_passes_of(options, n_rows)
         if n_passes > 0:
             self._train_head(rows, labels, n_passes, weights, slots, options, n_swept)
         if n_swept > 0 and has_grown(self.n_stored, n_rows):

@@ -110,7 +110,7 @@ def test_a_reward_of_zero_lowers_the_action():
 def test_an_action_that_earns_less_than_others_is_replaced():
     bandit = bandit_of()
     bandit.learn(keys()[[4]], [4], [0.0])
-    for _ in range(4):
+    for _ in range(8):
         bandit.learn(keys()[:12], np.arange(12), np.arange(12) != 4)
     learned = bandit.learned()
     assert learned is not None

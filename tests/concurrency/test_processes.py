@@ -138,7 +138,7 @@ def test_forks_lock_objects_before_those_that_they_change():
     """Otherwise a change of the outer object, for which the fork waits, may wait for the fork."""
     texts, labels, long = ["rain", "wind", "song", "drum"], ["a", "a", "b", "b"], ["ab" * 40, "ba" * 40]
     classifier = TextClassifier(lambda texts: np.array([[len(text), 1.0] for text in texts]), random_state=0)
-    dense = model_of(classifier.fit(texts, labels)).dense
+    dense = model_of(classifier.fit(texts, labels)).dense.classifier
     memory = SequenceMemory(EditDistance("ab"), random_state=0)
     memory.insert(long)
     memory.query(long)

@@ -41,6 +41,7 @@ class Regression:
         self.weights = self.weights + np.linalg.solve(self.precision, target)
         self.weights[SIMILAR] = max(self.weights[SIMILAR], 0)
         self.weights[SECOND : LATER + 1] = np.minimum(self.weights[SECOND : LATER + 1], 0)
+        self.weights[QUERY] = max(self.weights[QUERY], 0)
         self.weights[MAPPED : DIAGONAL + 1] = np.maximum(self.weights[MAPPED : DIAGONAL + 1], 0)
 
 

@@ -304,7 +304,7 @@ def test_moved_keys_find_memories_that_are_not_similar(form: str):
     wanted = np.argsort(X @ rows(1, 5)[0], kind="stable")[[150, 151]]  # far from the query
     near = rows(1, 5) + 0.05 * rng.normal(size=(20, X.shape[1]))
     Q = to(near.astype(np.float32))
-    for _ in range(10):
+    for _ in range(20):
         store.feedback(Q, np.tile(wanted, (20, 1)), np.ones((20, 2)))
     assert np.isin(wanted, store.query(Q[:1], 5).keys[0].astype(np.int64)).all()
     kept = store.query(Q[:1], 5, where={"even": bool(wanted[0] % 2 == 0)}).keys[0].astype(np.int64)
