@@ -123,7 +123,7 @@ def parts(options: argparse.Namespace) -> None:
         is_off = np.isin(states.PART_NAMES, switched)
         weights, precision = np.where(is_off, 0.0, states.FIRST_WEIGHTS), np.where(is_off, 1e12, states.FIRST_PRECISION)
         with patch.multiple(states, FIRST_WEIGHTS=weights, FIRST_PRECISION=precision):  # rewards do not change them
-            return np.array([earned(tasks[name], "MemoryStore", *how, options.queries) for name, *how in cases])
+            return np.array([earned(tasks[name], "MemoryStore", k, kind, options.queries) for name, k, kind in cases])
 
     places = [name for name in states.PART_NAMES if name.endswith(("place", "places"))]
     groups = {name: [name] for name in states.PART_NAMES if name not in ("constant", "similarity", *places)}

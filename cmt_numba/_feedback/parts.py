@@ -4,9 +4,9 @@ All parts are computed from unit-length queries and keys. The reward of a memory
 belong to the static model, the null hypothesis:
 
 - CONSTANT is 1, BEST the largest similarity of a candidate, and SIMILAR the similarity of the memory minus BEST.
-- QUERY is the mean advantage of all other memories for similar past queries. That of the memory itself may be its own
-  fault: it is left to the learned parts. Its weight is not negative: if others earn less, that is no evidence that
-  the static model predicts well.
+- QUERY is the mean advantage of all other memories for similar past queries. The advantages of the memory itself are
+  left to the learned parts. The weight of QUERY is never negative: a negative one would tell the static model which
+  memory is good, because the others earn less.
 - SECOND to LATER are 1 at one place of the list of results. Later places may only lower a reward.
 
 The others are learned, and rank memories if they have proved to predict rewards better than the static model. An
@@ -17,8 +17,8 @@ The others are learned, and rank memories if they have proved to predict rewards
 - VALUE is the mean advantage of the memory.
 - MOVED is the gain in similarity of a key that moves towards queries with advantages (Rocchio, 1971).
 - FRESH, for a memory without rewards, is 0.85 times the largest reward of less similar memories by parts that need
-  rewards. VOTE counts as far as it is uncertain: by the share of advantages of 0 in its mean. Otherwise, memories that
-  arrive late would never be shown.
+  rewards. VOTE counts in proportion to its uncertainty, the share of advantages of 0 in its mean. Without FRESH,
+  memories that arrive late would never be shown.
 
 The means VOTE, BROAD and VALUE are shrunk towards 0 as if there were a number of further advantages of 0: the variance
 of a reward divided by that of a memory's true advantage, less 1 (empirical Bayes; Morris, 1983, "Parametric empirical
@@ -105,7 +105,7 @@ def write_forms(learned, query, forms):
 
 @inner_fastmath
 def _products(query, mapped, weighted, key):
-    """Return the products of a key with a query, a mapped query, folded to its width, weights, and itself."""
+    """Return the products of a key with the query, the mapped query, the weighted query, and the key itself."""
     similar, by_map, by_feature, square = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     for start in range(0, key.size, mapped.size):
         end = start + mapped.size
@@ -120,9 +120,9 @@ def _products(query, mapped, weighted, key):
 
 @inner
 def multiply_key(query, mapped, forms, key, parts):
-    """Begin the parts of a memory by the products of its key, scaled to unit length; that of the query is negated.
+    """Write the parts of a memory that are products with its key, scaled to unit length. MOVED gets minus the cosine.
 
-    Return whether its square can be computed in float32. Otherwise, the products are 0.
+    Return whether the square of the key's length can be computed in float32. Otherwise, the parts are 0.
     """
     similar, by_map, by_feature, square = _products(query, mapped, forms.weighted, key)
     is_safe = _LEAST_SQUARE < square < _MOST_SQUARE
@@ -136,7 +136,7 @@ def multiply_key(query, mapped, forms, key, parts):
 
 @inner
 def multiply_keys(query, mapped, forms, keys, similarities, parts):
-    """Begin the parts of memories with keys of unit length, and write the unknown similarities."""
+    """Write the parts of memories that are products with their keys, and the unknown similarities."""
     for i in range(similarities.size):
         multiply_key(query, mapped, forms, keys[i], parts[i])
         if np.isnan(similarities[i]):
@@ -191,7 +191,7 @@ def _best_general(similarities, parts, fresh, m):
 
 @inner
 def describe(learned, query, rows, ids, similarities, forms, parts):
-    """Write the parts of the rewards of all candidates for a query, begun by :func:`multiply_key`, with sums.
+    """Complete the parts that :func:`multiply_key` has written for all candidates of a query, and write sums.
 
     Missing candidates have no parts. Places are not written.
     """

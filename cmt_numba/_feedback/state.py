@@ -31,7 +31,8 @@ N_PARTS = len(PART_NAMES)
 
 SHARP, N_SHARP, SHARP_PAIRS, WIDE, N_WIDE, WIDE_PAIRS, GENERAL, N_COLUMNS = range(N_PARTS, N_PARTS + 8)
 """Sums over the past queries of a memory, for a sharp kernel and a wide one: of advantages times the kernel, of the
-kernel, and of its squares; and the reward by parts that need rewards, VOTE as far as it is uncertain."""
+kernel, and of its squares; and the reward by parts that need rewards, in which VOTE counts in proportion to its
+uncertainty."""
 
 N_REGRESSED = FRESH
 """Number of parts with learned weights. That of FRESH is 1."""

@@ -62,9 +62,9 @@ class InferTypes(NopythonTypeInference):
 
 
 class KernelLower(Lower):
-    """Lowers functions. Adds a :class:`KernelWrapper`, which can keep the interpreter lock, to those for Python.
+    """Generates the code of functions, which reads and writes elements of contiguous arrays directly.
 
-    Elements of contiguous arrays are read and written directly.
+    Functions that Python calls get a :class:`KernelWrapper`, which can keep the interpreter lock.
     """
 
     def create_cpython_wrapper(self, release_gil: bool = False) -> None:

@@ -101,7 +101,7 @@ class Compared(NamedTuple):
 
     ids: np.ndarray  # int64 (n, m): -1 for none
     parts: np.ndarray  # float64 (3, n, m): the parts of their scores
-    firsts: np.ndarray  # int64 (n, 2): the columns of the best without and with what was learned
+    firsts: np.ndarray  # int64 (n, 2): the columns of the best results by static and by learned ranking
 
 
 def find_competitors(
@@ -109,7 +109,8 @@ def find_competitors(
 ) -> Compared:
     """Compare rewarded memories with further results of each query that have vectors.
 
-    These are the best with what was learned, and the first without. One that is rewarded as well leaves a gap.
+    These are the best results of the learned ranking, and the first one of the static ranking. If a result is among
+    the rewarded memories, its second entry is -1.
     """
     found = [state.index.search(Q, _DEPTH, target_recall)[0], state.texts.search(queries, _DEPTH)[0]]
     feedback = state.feedback
