@@ -7,7 +7,7 @@ updates the model in place without interruption. A long one trains a copy and sw
 import copy
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter, is_
 from time import perf_counter
 from types import SimpleNamespace
@@ -126,15 +126,10 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         """Adopt the model of ``fitted``, but not its parameters, and return this estimator."""
         if self.__sklearn_is_fitted__() and type(self._model) is type(fitted._model):
             fitted._model.prepare_like(self._model, self)
-        folder, former = self._folder, vars(self).get("_model")
 
         def swap_in() -> None:
             kept = {name: value for name, value in vars(self).items() if name not in LEARNED_STATE}
-            if folder is not None:
-                folder.begin(former)
             self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED_STATE}
-            if folder is not None:
-                folder.note()
 
         self._lock.step(swap_in)
         return self
@@ -148,11 +143,9 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         - ``replaces``: whether ``learn`` returns a new model and leaves its argument unchanged.
         """
         lock: ReadWriteLock = self._lock
-        folder, former = self._folder, self._model
+        former = self._model
 
         def learn_in_place() -> None:
-            if folder is not None:
-                folder.begin(former)
             try:
                 began = perf_counter()
                 self._model = learn(former)
@@ -160,25 +153,16 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
             except BaseException:
                 uninterrupted(former.roll_back)
                 raise
-            if folder is not None:
-                folder.note()
-
-        def swap_in() -> None:
-            self._model = learned
-            if folder is not None:
-                folder.note()
 
         if not (replaces or self._takes_long(method, n_rows)):
             uninterrupted(lock.step, learn_in_place)
             return self
-        if folder is not None:
-            folder.begin(former)
         lock.let_in()
         began = perf_counter()
         learned = learn(former if replaces else former.copied())
         self._note_duration(method, n_rows, perf_counter() - began)
         learned.prepare_like(former, self)
-        lock.step(swap_in)
+        lock.step(partial(setattr, self, "_model", learned))
         return self
 
     def _takes_long(self, method: str, n_rows: int) -> bool:

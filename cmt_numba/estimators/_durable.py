@@ -69,23 +69,13 @@ class EstimatorFolder(ObjectForm):
         super().__init__(kind, {"random_state": secrets.randbits(31)} | _given(options))
         self.options, self.kind = options, kind._kind
         self.owner._check_parameters()
-        self._calibration = math.nan  # the calibration journaled last
-        self._after: dict[str, int] | None = None  # the fingerprint after the change
+        self._journaled: np.ndarray | None = None  # the array of the calibration that was journaled last
+        self._calibration = math.nan  # its value then
         self._checked: object = None  # the parameters checked last
         self._parameters = ""  # as JSON
         self._stored = self.owner.get_params(deep=False)  # the parameters in the folder when it was read last
 
     # Changes
-
-    def begin(self, model: Any) -> None:
-        """Record the calibration before a change. ``model`` is None before the first fit."""
-        self._former_calibration = getattr(model, "calibration", None)
-
-    def note(self) -> None:
-        """Record the state of the estimator after a change, before readers can use it."""
-        self._noted = _value_of(self._former_calibration)  # readers can no longer change it
-        self._calibrated = _value_of(getattr(self.owner._model, "calibration", None))
-        self._after = self.fingerprint()
 
     def make(self, method: Callable[..., Any], given: Arguments) -> Any:
         """Call a method of the estimator, and append its entry to the journal."""
@@ -103,15 +93,12 @@ class EstimatorFolder(ObjectForm):
             journaled[_WEIGHTED], called["X"] = True, given["X"]
         journaled[_PARAMETERS] = self._checked_parameters()
         former_names = getattr(estimator, "feature_names_in_", None)
-        self._after = None
-        self._noted = self._calibrated = self._calibration
         method(estimator, **called)
-        self._enter_calibration(self._noted)
         names = getattr(estimator, "feature_names_in_", None)
         if names is not None and (former_names is None or not np.array_equal(names, former_names)):
             journaled[_NAMES] = np.asarray(names, object)
-        self._calibration = self._calibrated
-        self.journal.append(Entry(name, journaled, self._after, version=version))
+        self.journal.append(Entry(name, journaled, self.fingerprint(), version=version))
+        self.enter_notes()
         return estimator
 
     def _checked_parameters(self) -> str:
@@ -128,12 +115,15 @@ class EstimatorFolder(ObjectForm):
 
     def enter_notes(self) -> None:
         """Journal the calibration if queries have changed it since the last change."""
-        self._enter_calibration(_value_of(getattr(vars(self.owner).get("_model"), "calibration", None)))
-
-    def _enter_calibration(self, value: float) -> None:
-        if not math.isnan(value) and value != self._calibration:
+        array, value = self._current_calibration()
+        if not math.isnan(value) and (array is not self._journaled or value != self._calibration):
             self.journal.note(Entry(_CALIBRATION, {_VALUE: value}, None))
-            self._calibration = value
+            self._journaled, self._calibration = array, value
+
+    def _current_calibration(self) -> tuple[np.ndarray | None, float]:
+        """Return the array of the calibration, which changes with the scores, and its value."""
+        array = getattr(vars(self.owner).get("_model"), "calibration", None)
+        return array, math.nan if array is None else float(array[0])
 
     # Files
 
@@ -159,7 +149,7 @@ class EstimatorFolder(ObjectForm):
             self._set_options(made)
             self.put(made)
         self._stored = stored
-        self._calibration = _value_of(getattr(vars(self.owner).get("_model"), "calibration", None))
+        self._journaled, self._calibration = self._current_calibration()
 
     def _take_over(self, made: Any, parameters: dict[str, Any]) -> None:
         kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED_STATE}
@@ -218,10 +208,6 @@ class EstimatorFolder(ObjectForm):
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "random_state" or value is not None}
-
-
-def _value_of(calibration: np.ndarray | None) -> float:
-    return math.nan if calibration is None else float(calibration[0])
 
 
 def _check_parameters(kind: Any, parameters: str) -> dict[str, Any]:
