@@ -38,6 +38,7 @@ _AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, t
 _COMPARED, _COMPARED_FEATURES = 4_096, 160_000
 _ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
 _PASSES = 3  # maximum number of passes over new texts and the texts that they affect
+_ROUNDS = 2  # how often to look for texts that a new text affects, if its class has few
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
 _MOST_COMPARED = 1_000  # texts whose similarities determine the first weights
 _LEAST = 1e-300
@@ -279,11 +280,14 @@ class TextModel(files.WithFields):
             self.sums.train(texts, every, self.generator, self._n_passes())
             return
         for text in every[-n:].tolist():
-            self.sums.train(texts, self._affected_by(text), self.generator, _PASSES)
+            self._train_with_affected(texts, text)
 
-    def _affected_by(self, new: int) -> np.ndarray:
-        """Return the position ``new``, some texts of its class and of rivals, and texts that its class takes."""
-        stored, texts, label = self.stored, self._labelled(), self.stored.labels[new]
+    def _train_with_affected(self, texts: LabelledTexts, new: int) -> None:
+        """Train the class sums on the text ``new``, some texts of its class and of rivals, and texts its class takes.
+
+        The new text is trained first, and a class of few texts takes further texts after training.
+        """
+        stored, label = self.stored, self.stored.labels[new]
         hashed = stored.features_at(np.array([new]))
         most = int(np.clip(_ENTRIES / (1 + self.sums.n_entries_of(hashed)) / 4, 1, _AFFECTED))
         scores = self.sums.scores(hashed, self.frequencies, texts.vectors[new : new + 1])[0]
@@ -291,9 +295,13 @@ class TextModel(files.WithFields):
         rivals = np.argpartition(-scores, n_rivals - 1)[:n_rivals]
         of_rivals = np.logical_or.reduce([stored.labels == rival for rival in rivals if rival != label])
         members = [self._some(np.flatnonzero(chosen), most) for chosen in (stored.labels == label, of_rivals)]
-        of_each = 1 + stored.hashed.columns.size // len(stored)
-        compared = np.sort(self._some(np.arange(len(stored)), min(_COMPARED, _COMPARED_FEATURES // of_each)))
-        return np.unique(np.concatenate([[new], *members, self.sums.taken_by(texts, label, compared, 2 * most)]))
+        n_compared = min(_COMPARED, _COMPARED_FEATURES // (1 + stored.hashed.columns.size // len(stored)))
+        self.sums.train(texts, np.array([new]), self.generator, 1)
+        for _ in range(_ROUNDS if np.count_nonzero(stored.labels == label) <= _AFFECTED else 1):
+            compared = np.sort(self._some(np.arange(len(stored)), n_compared))
+            taken = self.sums.taken_by(texts, label, compared, 2 * most)
+            affected = np.unique(np.concatenate([[new], *members, taken]))
+            self.sums.train(texts, affected, self.generator, _PASSES)
 
     def _some(self, positions: np.ndarray, most: int) -> np.ndarray:
         return positions[self.generator.integers(0, positions.size, most)] if positions.size > most else positions
