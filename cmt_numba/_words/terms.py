@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
 from operator import add
 from typing import Any
 from zlib import crc32
@@ -85,7 +84,6 @@ def _terms_of_token(token: str) -> list[str]:
     return terms
 
 
-@lru_cache(_MOST_REMEMBERED)
 def hash_term(term: str) -> int:
     """Return the hash of a term."""
     return crc32(term.encode()) % N_WORDS
@@ -123,43 +121,27 @@ def terms_of(text: str, stop_words: frozenset[str] = frozenset()) -> list[str]:
 
 def hashes_of(words: list[str]) -> list[int]:
     """Return the hash of each term of the words of a text."""
-    hashes, runs = _hashes_and_runs(words)
-    return hashes + _hashes_of_runs(runs)[0].tolist() if runs else hashes
+    found = list(map(_HASHES.get, words))
+    if None not in found:
+        return list(chain.from_iterable(found))  # type: ignore[arg-type]
+    return hashes_of_texts([words])[1].tolist()
 
 
 def hashes_of_texts(texts: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     """Return the text and the hash of each term of the words of texts, arrays of int64."""
-    hashes: list[int] = []
-    runs: list[str] = []
-    n_of_text, texts_of_runs = [], list[int]()
-    for text, words in enumerate(texts):
-        own, own_runs = _hashes_and_runs(words)
-        hashes += own
-        runs += own_runs
-        n_of_text.append(len(own))
-        texts_of_runs += [text] * len(own_runs)
-    rows, found = np.repeat(np.arange(len(texts)), n_of_text), np.array(hashes, np.int64)
+    text_of_word = np.repeat(np.arange(len(texts)), list(map(len, texts)))
+    words = list(chain.from_iterable(texts))
+    are_runs = np.array([word not in _HASHES and is_alone(word) is not None for word in words], np.bool_)
+    runs = list(compress(words, are_runs))
+    found = [_HASHES[word] for word in (compress(words, ~are_runs) if runs else words)]
+    rows = np.repeat(text_of_word[~are_runs], list(map(len, found)))
+    hashes = np.fromiter(chain.from_iterable(found), np.int64, rows.size)
     if not runs:
-        return rows, found
-    found_in_runs, kinds = _hashes_of_runs(runs)
-    text_of_code = np.repeat(texts_of_runs, [len(run) + 1 for run in runs])
+        return rows, hashes
+    hashes_of_runs, kinds = _hashes_of_runs(runs)
+    text_of_code = np.repeat(text_of_word[are_runs], [len(run) + 1 for run in runs])
     rows_of_runs = [text_of_code[: kind.size][kind] for kind in kinds]
-    return np.concatenate([rows, *rows_of_runs]), np.concatenate([found, found_in_runs])
-
-
-def _hashes_and_runs(words: list[str]) -> tuple[list[int], list[str]]:
-    """Return the hashes of the terms of words, without those of runs in scripts without spaces, and these runs."""
-    found = list(map(_HASHES.get, words))
-    if None not in found:
-        return list(chain.from_iterable(found)), []  # type: ignore[arg-type]
-    hashes: list[int] = []
-    runs = []
-    for word, known in zip(words, found, strict=True):
-        if known is None and is_alone(word):
-            runs.append(word)
-        else:
-            hashes += known or _HASHES[word]
-    return hashes, runs
+    return np.concatenate([rows, *rows_of_runs]), np.concatenate([hashes, hashes_of_runs])
 
 
 def _hashes_of_runs(runs: list[str]) -> tuple[np.ndarray, list[np.ndarray]]:
