@@ -3,6 +3,7 @@
 A :class:`Forest` owns the state. Each operation is a function whose first argument is the forest.
 """
 
+from .evidence import SavedEvidence
 from .figure import plot_forest
 from .filters import Filter
 from .forest import OPTIONS, Forest

@@ -14,6 +14,7 @@ from .. import _kernels as kernels
 from .. import _linear as linear
 from .. import _validation as checks
 from .._change import Pace, ReadWriteLock, TimedSteps, Workers, in_own_thread, progress_bar, workers
+from .evidence import RewardEvidence, SavedEvidence
 from .filters import ArrayCache
 
 # The first step of a change has about 128 inserts into trees, each of about 20 us, divided evenly among the trees.
@@ -69,6 +70,7 @@ class Forest:
         self.state: forests.State | None = None
         self._view: tuple[forests.State, Any] | None = None
         self.eviction = forests.new_eviction(self.options["eviction"], bounded=self.options["max_memories"] is not None)
+        self.evidence = RewardEvidence()
 
     # Contents
 
@@ -89,7 +91,9 @@ class Forest:
 
     @property
     def nbytes(self) -> int:
-        return 0 if self.state is None else forests.count_bytes(self.state) + self.eviction.nbytes
+        return (
+            0 if self.state is None else forests.count_bytes(self.state) + self.eviction.nbytes + self.evidence.nbytes
+        )
 
     def ids(self) -> np.ndarray:
         return self.lock.read(
@@ -186,12 +190,19 @@ class Forest:
         """Return what a file needs. No other thread may change the forest meanwhile."""
         parts: dict[str, Any] = {"options": self.options, "n_threads": self.n_threads}
         if self.state is None:
-            return SimpleNamespace(**parts, streams=self.streams, state=None, order=None)
+            return SimpleNamespace(**parts, streams=self.streams, state=None, order=None, evidence=None)
         with self.lock.instant:  # exclude queries that draw random numbers or notify the policy
             state = self.state._replace(streams=self.state.streams.copy())
-            return SimpleNamespace(**parts, streams=None, state=state, order=self.eviction.order(state))
+            order, evidence = self.eviction.order(state), self.evidence.saved()
+            return SimpleNamespace(**parts, streams=None, state=state, order=order, evidence=evidence)
 
-    def restore(self, streams: np.ndarray | None, state: forests.State | None, order: np.ndarray | None) -> None:
+    def restore(
+        self,
+        streams: np.ndarray | None,
+        state: forests.State | None,
+        order: np.ndarray | None,
+        evidence: SavedEvidence | None,
+    ) -> None:
         """Fill an empty forest with the contents of a file. Raises InvariantError if they do not fit together."""
         if state is None:
             if streams is None or streams.shape != self.streams.shape:
@@ -205,12 +216,14 @@ class Forest:
         self.state, self.streams = state, state.streams
         self.check_bound()
         self.eviction.restore(order, state)
+        if evidence is not None:
+            self.evidence.restore(evidence, parameters)
 
     def copy(self) -> "Forest":
         """Return an independent copy with the same future results. No other thread may change the forest meanwhile."""
         with self.lock.instant:  # exclude queries that draw random numbers
             twin = Forest(self.options, self.n_threads, self.streams.copy())
-            twin.state, twin.eviction = copy.deepcopy((self.state, self.eviction))
+            twin.state, twin.eviction, twin.evidence = copy.deepcopy((self.state, self.eviction, self.evidence))
         twin.pace = self.pace
         return twin
 

@@ -25,16 +25,31 @@ def update_rows(
     """Learn from rewards: ``rewards[i, j]``, float32, is that of hit ``j`` of row ``i``; the last may have none."""
     if forest.n_memories == 0:
         return
-    pairs, compared = hits, rewards
-    if rewards.shape[1] == 1 and forest.teaches:
+    evidence, pairs, compared = forest.evidence, hits, rewards
+    is_single = rewards.shape[1] == 1 and forest.teaches
+    if is_single:
         others = kernels.unexplored(rows.n_rows, 2)
         search(forest, rows, forest.n_trees, others)
-        pairs, compared = kernels.with_runners_up(hits, others), np.zeros((rows.n_rows, 2), np.float32)
+        pairs = kernels.with_runners_up(hits, others)
+    evidence.weigh(forest.view(), kernels.Feedback(rows, pairs, rewards))
+    if is_single:
+        compared = np.full((rows.n_rows, 2), 0.5 * evidence.mean_reward, np.float32)
         compared[:, 0] = rewards[:, 0]
-    _learn_rewards(forest, rows, pairs, compared, progress)
-    _move_keys(forest, rows, pairs, compared, key_learning_rate)
+    if not evidence.is_enough:
+        evidence.wait(rows, pairs, compared)
+        return
+    if evidence.waiting:
+        _learn(forest, *evidence.taken(), False, key_learning_rate)
+    _learn(forest, rows, pairs, compared, progress, key_learning_rate)
+
+
+def _learn(
+    forest: Forest, rows: kernels.Rows, hits: kernels.Hits, rewards: np.ndarray, progress: bool, key_rate: float
+) -> None:
+    _learn_rewards(forest, rows, hits, rewards, progress)
+    _move_keys(forest, rows, hits, rewards, key_rate)
     if forest.teaches:
-        _teach_rewarded(forest, rows, hits._replace(ids=hits.ids[:, : rewards.shape[1]]), rewards)
+        _teach_rewarded(forest, rows, hits, rewards)
 
 
 def _teach_rewarded(forest: Forest, rows: kernels.Rows, hits: kernels.Hits, rewards: np.ndarray) -> None:

@@ -66,7 +66,7 @@ def _learn_block(
     hits = without_own(tree.query(queries, n_wanted, how.n_probes, how.epsilon), own, how.k)
     rewards = check_rewards(how.reward(rows, hits.ids), hits.ids)
     tree.update(queries, hits, rewards, key_learning_rate=how.key_learning_rate)
-    if how.own_ids is not None or not how.updates_teach:
+    if (how.own_ids is not None or not how.updates_teach) and tree._forest.evidence.is_enough:
         _teach(tree, queries, *rewarded_memories(hits, own, rewards))
     return float(np.sum(rewards[:, 0], where=hits.ids[:, 0] != NONE)), rewarded_pairs(hits, own, rewards)
 

@@ -6,6 +6,7 @@
 from . import invariants
 from .allocation import check_trimmed, compacted, trimmed, trimmed_state, with_more, with_room_for_keys, with_spare_room
 from .eviction import EVICTIONS, Eviction, new_eviction
+from .evidence import MEANS, N_GROUPS, N_SUMS, Evidence, weigh_rewards
 from .exploration import add_explored, explore_rows
 from .filtering import UNRESTRICTED, Restriction, are_few, restriction_to, score_slots
 from .insert_remove import (

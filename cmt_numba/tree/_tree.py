@@ -115,6 +115,7 @@ class ContextualMemoryTree(InFolder, files.Saved):
         streams=files.OptionalField(files.ArrayField(np.uint64)),  # initial random streams; None after the first insert
         state=files.OptionalField(files.StructureField(State, trimmed_state, check_trimmed)),
         order=files.OptionalField(files.ArrayField(np.int32)),  # of eviction
+        evidence=files.OptionalField(files.StructureField(engine.SavedEvidence)),
     )
 
     def __init__(
@@ -521,7 +522,7 @@ class ContextualMemoryTree(InFolder, files.Saved):
     def _of_fields(cls, values: dict[str, Any]) -> Self:
         tree = cls.__new__(cls)
         ContextualMemoryTree.__init__(tree, **values["options"], n_threads=values["n_threads"], random_state=0)
-        tree._forest.restore(values["streams"], values["state"], values["order"])
+        tree._forest.restore(*(values[name] for name in ("streams", "state", "order", "evidence")))
         return tree
 
     def _check(self, *, thorough: bool, values: bool = True) -> None:

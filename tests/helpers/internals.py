@@ -153,3 +153,8 @@ def trained_head(estimator: Any) -> Any:
 def candidates_of(bandit: Any, X: Any, choices: Any = None) -> Any:
     """Return the actions that a bandit compares in some contexts, with their estimates."""
     return compared_actions(bandit, rows_of(bandit, X), choices)
+
+
+def prove(tree: Any) -> None:
+    """Let updates of a tree learn from all rewards, as if earlier ones had depended on their memories."""
+    forest_of(tree).evidence.sums.sums[: forest_room.evidence.N_SINGLE] = 1000.0, 250.0, 250.0, 250.0, 250.0, 250.0

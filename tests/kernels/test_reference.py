@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import engine_room, forest_of, forest_room, kernels_room, state_of
+from internals import engine_room, forest_of, forest_room, kernels_room, prove, state_of
 from numba import njit
 from reference import Forest, Leaf, Node, Place, SplitMix64
 
@@ -168,6 +168,7 @@ class Pair:
 
     def __init__(self, **options: object) -> None:
         self.tree = ContextualMemoryTree(random_state=7, **options)
+        prove(self.tree)
         self.forest = Forest(random_state=7, **options)
 
     def check(self) -> None:
@@ -366,6 +367,7 @@ def test_scorer_of_wide_keys(scorer_loss):
             for rows in (X, queries)
         )
         tree = ContextualMemoryTree(scorer_loss=scorer_loss, leaf_multiplier=100.0, random_state=7)
+        prove(tree)
         tree.insert(keys)
         for _ in range(3):
             tree.update(asked, tree.query(asked, k=4), rewards)

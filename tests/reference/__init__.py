@@ -5,9 +5,10 @@ numbers, with objects for nodes, leaves and memories, dicts from feature to weig
 float64, so results agree with those of the kernels up to the rounding of float32.
 """
 
+from ._evidence import log_odds_of
 from ._forest import Forest
 from ._nodes import Leaf, Memory, Node, Place
 from ._random import SplitMix64
 from ._tree import Tree
 
-__all__ = ["Forest", "Leaf", "Memory", "Node", "Place", "SplitMix64", "Tree"]
+__all__ = ["Forest", "Leaf", "Memory", "Node", "Place", "SplitMix64", "Tree", "log_odds_of"]

@@ -216,6 +216,7 @@ class Forest:
     def update(self, X: object, answers: list[Answer], rewards: np.ndarray) -> None:
         """UPDATE (Algorithm 3) with the rewards of each row's first memory, or of each of its memories.
 
+        Updates of ``ContextualMemoryTree`` wait until rewards seem to depend on memories; this one does not.
         First all rows teach the scorer, then each tree learns from one row after another and reroutes after each.
         Memories and nodes that have gone teach nothing, save that a router learns from a memory that has gone since.
         """

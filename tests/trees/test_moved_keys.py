@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import forest_of, kernels_room, state_of
+from internals import forest_of, kernels_room, prove, state_of
 from journals import journal_of
 
 from cmt_numba import ContextualMemoryTree
@@ -31,6 +31,7 @@ def grown(rng: np.random.Generator, n_trees: int = 1, **options: Any) -> tuple[C
     tree = ContextualMemoryTree(n_trees, leaf_multiplier=1.0, n_reroutes=0, random_state=0, **options)
     X = rng.normal(size=(80, 12)).astype(np.float32)
     tree.insert(X[:60])
+    prove(tree)
     return tree, X[60:]
 
 
@@ -82,6 +83,7 @@ def test_unmoved_keys_stay_equal_bit_for_bit(rng: np.random.Generator) -> None:
     tree.learn(asked, lambda rows, ids: rng.random(ids.shape), key_learning_rate=0.0)
     np.testing.assert_array_equal(keys_of(tree), keys)
     sparse = ContextualMemoryTree(random_state=0)
+    prove(sparse)
     sparse.insert(scipy.sparse.csr_array(keys))
     hits = sparse.query(scipy.sparse.csr_array(asked), 4)
     before = state_of(sparse).keys.values.copy()
@@ -105,6 +107,7 @@ def test_many_rows_move_a_key_no_farther_than_one(rng: np.random.Generator) -> N
 def test_a_key_that_would_vanish_stays(rng: np.random.Generator) -> None:
     tree = ContextualMemoryTree(random_state=0)
     tree.insert([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    prove(tree)
     hits = tree.query([[1.0, 0.0]], 3)
     assert hits.ids.tolist() == [[0, 2, 1]]
     for _ in range(40):
@@ -116,6 +119,7 @@ def test_a_key_that_would_vanish_stays(rng: np.random.Generator) -> None:
 def test_keys_of_zeros_stay() -> None:
     tree = ContextualMemoryTree(random_state=0)
     tree.insert(np.zeros((3, 2)))
+    prove(tree)
     tree.update([[1.0, 0.0]], tree.query([[1.0, 0.0]], 1), [0.3])
     np.testing.assert_array_equal(keys_of(tree), np.zeros((3, 2)))
 

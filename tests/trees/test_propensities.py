@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from internals import engine_room, forest_of, lock_of
+from internals import engine_room, forest_of, lock_of, prove
 
 from cmt_numba import ContextualMemoryTree, Hits, ShownHits
 
@@ -82,6 +82,7 @@ def test_propensities_belong_to_the_queried_trees() -> None:
     tree, asked = grown(False, 1), keys(5, 9, False)
     early, late = (tree.query(asked, k=2, epsilon=0.5) for _ in range(2))
     known = early.propensities
+    prove(tree)
     tree.update(asked, early, np.ones(5))
     assert early.propensities is known
     with pytest.raises(RuntimeError, match="the trees have changed since the query"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import EVERY_LEAF, needs_jit, text_like
 from failures import failing
-from internals import forest_of, forest_room, kernels_room, linear_room, state_of
+from internals import forest_of, forest_room, kernels_room, linear_room, prove, state_of
 
 from cmt_numba import ContextualMemoryTree
 
@@ -70,6 +70,7 @@ def test_progress(capsys: pytest.CaptureFixture[str], dense_keys: np.ndarray, n_
     shown: list[str] = []
     answers = []
     for tree, progress in zip(trees, (False, True), strict=True):
+        prove(tree)
         tree.insert(dense_keys[:n_rows], progress=progress)
         shown.append(capsys.readouterr().err)
         hits = tree.query(dense_keys[:n_rows], k=2, epsilon=0.5, progress=progress)
@@ -161,6 +162,7 @@ def test_failing_reroutes(n: int, error: type[BaseException], n_trees: int, oper
     keys = text_like(1500, 2000, 12, seed=4)
     tree = ContextualMemoryTree(n_trees=n_trees, leaf_multiplier=1.0, n_reroutes=0, n_threads=2, random_state=0)
     ids = tree.insert(keys[:1000])
+    prove(tree)
     queries = keys[1000:]
     hits = tree.query(queries, epsilon=1.0)
     # Lower the limit, as many removals would: leaves are too full now and split at the next insert.
@@ -217,6 +219,7 @@ def test_queries_keep_no_arrays_that_have_grown():
     tree.insert(X[20:])
     assert former() is None
     before = tree.query(X[:20], 3, n_probes=EVERY_LEAF)
+    prove(tree)
     tree.update(X[:20], before, np.linspace(0.0, 1.0, 60).reshape(20, 3))
     assert np.abs(tree.query(X[:20], 3, n_probes=EVERY_LEAF).scores - before.scores).max() > 0.0
 

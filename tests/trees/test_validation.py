@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from exact_keys import WIDTH, pandas_frame, polars_frame, with_mask
-from internals import engine_room, forest_of, kernels_room, state_of
+from internals import engine_room, forest_of, kernels_room, prove, state_of
 from journals import crashed, journal_of, same
 
 from cmt_numba import ContextualMemoryTree, Hits
@@ -358,6 +358,7 @@ def test_bad_rewards(tree: ContextualMemoryTree, queries: np.ndarray, hits: Hits
 @pytest.mark.parametrize("rewards", [[0, 1, 0, 1, 0], [True] * 5, np.full((5, 2), 0.5, np.float16), [[0, 1]] * 5])
 def test_accepted_rewards(queries: np.ndarray, rewards: Any):
     tree = grown_tree(sparse=False, scorer_loss="regression")
+    prove(tree)
     tree.update(queries, tree.query(queries, k=2), rewards)
     tree.check_invariants()
     assert np.any(state_of(tree).scorer.theta != 0)
