@@ -74,8 +74,8 @@ class ContextualMemoryTree(InFolder, files.Saved):
 
         - "contrast" compares two memories of a row: the memory with the highest reward, and the memory with the highest
           score among those with a lower reward. The loss is logistic in the difference of their scores and weighted by
-          the difference of their rewards. A single rewarded memory is compared with the best other memory, whose reward
-          is assumed to be 0. If a reward is 1, routers learn the path to the memory.
+          the difference of their rewards. A single rewarded memory is compared with the best other memory, which is
+          assumed to earn half the mean reward. If a reward is 1, routers learn the path to the memory.
         - "regression", the loss of the paper, is the squared difference between score and reward.
     scorer_learning_rate : float, default 0.1
         Learning rate of the scorer.
@@ -311,6 +311,10 @@ class ContextualMemoryTree(InFolder, files.Saved):
         row, every tree reroutes ``n_reroutes`` memories. Unlike the algorithm of the paper, an update also moves dense
         keys, and with ``scorer_loss="contrast"``, :meth:`teach` follows for memories with a reward of 1.
 
+        Rewards teach nothing until they seem to depend on the memories that receive them: constant or random rewards
+        leave the tree as it is. The latest 1,024 rows wait, except for those that explored an internal node, and are
+        learned once there is enough evidence.
+
         Parameters
         ----------
         X : array-like or scipy.sparse matrix or array, shape (n, n_features) or (n_features,)
@@ -322,7 +326,8 @@ class ContextualMemoryTree(InFolder, files.Saved):
         key_learning_rate : float in [0, 1], default 0.3
             Maximum step of a dense key per sixteen rows; keys have length 1. With 0, keys do not move. A row that
             explored no internal node moves the keys of memories with high rewards towards itself, and the keys of its
-            other memories away (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
+            other memories away. If a row has a single reward, the best other memory counts as half as good as single
+            rewards are on average (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
             Goldberger et al., 2005). Moved keys replace the inserted ones and keep unit length. Memories stay in their
             leaves until they are rerouted. Sparse keys and keys of zeros never move.
         progress : bool, default False
