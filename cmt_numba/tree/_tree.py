@@ -326,9 +326,9 @@ class ContextualMemoryTree(InFolder, files.Saved):
         key_learning_rate : float in [0, 1], default 0.3
             Maximum step of a dense key per sixteen rows; keys have length 1. With 0, keys do not move. A row that
             explored no internal node moves the keys of memories with high rewards towards itself, and the keys of its
-            other memories away. If a row has a single reward, the best other memory counts as half as good as single
-            rewards are on average (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
-            Goldberger et al., 2005). Moved keys replace the inserted ones and keep unit length. Memories stay in their
+            other memories away (relevance feedback on stored vectors: Brauen, 1971; neighbourhood components analysis:
+            Goldberger et al., 2005). If a row has a single reward, the best other memory is assumed to earn half the
+            mean reward. Moved keys replace the inserted ones and keep unit length. Memories stay in their
             leaves until they are rerouted. Sparse keys and keys of zeros never move.
         progress : bool, default False
             Show a progress bar.

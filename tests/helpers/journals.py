@@ -78,7 +78,7 @@ def change(tree: ContextualMemoryTree, form: str, number: int, most: int = 3) ->
         hits = tree.query(X, 3, epsilon=0.5)
         if most == 1 + noted:
             return 1 + noted
-        tree.update(X, hits, random.random(hits.ids.shape))
+        tree.update(X, hits, np.clip(hits.scores, 0.0, 1.0))  # rewards that teach
         return 2 + noted
     elif draw < 0.85 and noted:
         tree.query(X, 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from internals import estimators_label_index, forest_of, model_of
+from internals import estimators_label_index, forest_of, model_of, prove
 from mutations import PREAMBLE
 
 from cmt_numba import CMTClassifier, CMTMultilabelClassifier, CMTRetriever, ContextualMemoryTree
@@ -35,7 +35,10 @@ def new_tree(X: Any, **options: Any) -> ContextualMemoryTree:
     tree.reroute(20)
     tree.insert(X[: len(ids) // 8])
     hits = tree.query(X, 3, epsilon=0.5)
+    prove(tree)
     tree.update(X, hits, np.random.default_rng(4).random(hits.ids.shape))
+    forest_of(tree).evidence.sums.sums[:] = 0.0
+    tree.update(X[:9], tree.query(X[:9], 3), np.full((9, 3), 0.5))  # waits
     return tree
 
 
