@@ -23,7 +23,7 @@ from .._change import Lockable, ReadWriteLock, changes, reads, uninterrupted
 from .._jit import keeps_interpreter
 from .._kernels import require, writeable
 from ..journal import InFolder
-from ..persistence import PartField, PickledArrays, Saved, WithFields, object_of
+from ..persistence import PickledArrays, Saved, object_of
 from ._checks import check_model
 from ._durable import CHECKED, EstimatorFolder
 from ._fields import LEARNED_STATE
@@ -63,7 +63,6 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
     """
 
     _form = EstimatorFolder
-    _model_class: ClassVar[type[WithFields]]
     _fit_only: ClassVar[frozenset[str]] = frozenset()  # parameters without effect after the first fit
     _model: Any  # the learned state; absent before the first fit
     n_features_in_: int
@@ -126,20 +125,21 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         """Adopt the model of ``fitted``, but not its parameters, and return this estimator."""
         if self.__sklearn_is_fitted__() and type(self._model) is type(fitted._model):
             fitted._model.prepare_like(self._model, self)
-
-        def swap_in() -> None:
-            kept = {name: value for name, value in vars(self).items() if name not in LEARNED_STATE}
-            self.__dict__ = kept | {name: value for name, value in vars(fitted).items() if name in LEARNED_STATE}
-
-        self._lock.step(swap_in)
+        self._lock.step(partial(self._take_over, fitted))
         return self
+
+    def _take_over(self, fitted: Self, **parameters: Any) -> None:
+        """Replace the learned attributes by those of ``fitted``, and set some parameters, at once."""
+        kept = {name: value for name, value in vars(self).items() if name not in LEARNED_STATE}
+        learned = {name: value for name, value in vars(fitted).items() if name in LEARNED_STATE}
+        self.__dict__ = kept | parameters | learned
 
     def _change_model(self, method: str, n_rows: int, learn: Callable[[Any], Any], *, replaces: bool = False) -> Self:
         """Change the model with ``learn``, and return the estimator.
 
         - ``method``: name of the public method, under which the duration is recorded.
         - ``n_rows``: number of rows or ids in the change.
-        - ``learn``: function that takes the model or a copy of it, and returns the changed model or a new one.
+        - ``learn``: function that changes the model, or a copy of it. It may return a new model instead.
         - ``replaces``: whether ``learn`` returns a new model and leaves its argument unchanged.
         """
         lock: ReadWriteLock = self._lock
@@ -148,7 +148,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         def learn_in_place() -> None:
             try:
                 began = perf_counter()
-                self._model = learn(former)
+                self._model = learn(former) or former
                 self._note_duration(method, n_rows, perf_counter() - began)
             except BaseException:
                 uninterrupted(former.roll_back)
@@ -159,7 +159,8 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
             return self
         lock.let_in()
         began = perf_counter()
-        learned = learn(former if replaces else former.copied())
+        changing = former if replaces else former.copied()
+        learned = learn(changing) or changing
         self._note_duration(method, n_rows, perf_counter() - began)
         learned.prepare_like(former, self)
         lock.step(partial(setattr, self, "_model", learned))
@@ -181,10 +182,6 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
 
     # Files and copies
 
-    @classmethod
-    def _field_of_model(cls) -> Any:
-        return PartField(cls._model_class)
-
     @reads
     def check_invariants(self) -> None:
         """Check the invariants of the model."""
@@ -198,7 +195,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         state = copy.deepcopy({name: value for name, value in state.items() if name not in {*_NOT_COPIED, "_model"}})
         if self.__sklearn_is_fitted__():
             arrays = PickledArrays()
-            fields = self._field_of_model().put("", self._model, arrays)
+            fields = self.FIELDS.kind_of("_model").put("", self._model, arrays)
             state["_model"] = fields, {name: array.copy() for name, array in arrays.items()}
         return state
 
@@ -206,7 +203,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         if "_model" in state:
             fields, arrays = state["_model"]
             given = PickledArrays({name: writeable(array) for name, array in arrays.items()})
-            state = state | {"_model": self._field_of_model().get("", fields, given, thorough=False)}
+            state = state | {"_model": self.FIELDS.kind_of("_model").get("", fields, given, thorough=False)}
         super().__setstate__(state)
 
     _contents = changes(Saved._contents)  # only reads, but must not overlap with changes

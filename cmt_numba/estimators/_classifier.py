@@ -53,7 +53,6 @@ def classified_examples(classifier: "CMTClassifier") -> ClassifiedExamples | Non
     return ClassifiedExamples(rows, model.class_of_label[labels], keys.ids[: labels.size], int(keys.totals[NEXT_ID]))
 
 
-_MODEL = ModelField(ClassificationModel, TreeModel)
 _TREE = "tree"  # method of classification
 _SCORED = 5  # default number of memories that are scored for a row with "tree"
 
@@ -168,8 +167,7 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     """
 
     _kind = "CMTClassifier"
-    _model_class = ClassificationModel
-    FIELDS = fields_of_estimator(_MODEL)
+    FIELDS = fields_of_estimator(ModelField(ClassificationModel, TreeModel))
     _model: Any = field(init=False)  # a ClassificationModel or a TreeModel
 
     n_candidates: Annotated[int | None, checks.Optional(checks.Integer(1))] = None
@@ -190,10 +188,6 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
     n_jobs: checks.Jobs = None
     random_state: Annotated[Any, SEED] = None
     verbose: Annotated[bool, checks.Flag()] = False
-
-    @classmethod
-    def _field_of_model(cls) -> Any:
-        return _MODEL
 
     # Learning
 
@@ -294,12 +288,9 @@ class CMTClassifier(ClassifierMixin, MemoryEstimator):
         if self._grows_tree():
             X, y = self._examples_of_tree(X, y, sample_weight, example_ids, scales)
             places, of_rows = place_classes(known.classes, y, expected)
-
-            def grow(model: TreeModel) -> TreeModel:
-                model.learn(X, of_rows, places, self, online=True)
-                return model
-
-            return self._change_model("partial_fit", y.size, grow)
+            return self._change_model(
+                "partial_fit", y.size, lambda model: model.learn(X, of_rows, places, self, online=True)
+            )
         rows = checks.check_rows(X, sparse=known.index.is_sparse)
         weights = inputs.check_weights(sample_weight, self.class_weight, y)
         stored = known.index.examples

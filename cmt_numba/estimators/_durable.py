@@ -25,7 +25,7 @@ from .._validation import check_integer, label_array, unmasked
 from ..journal import Arguments, Entry, ObjectForm, Operation, check_same_option, find_operation, plain_arguments
 from ..persistence import NUMBERS, generator_digest
 from ..tree import fingerprint, forest_of
-from ._fields import LEARNED_STATE, _plain, read_parameters
+from ._fields import _plain, read_parameters
 from ._indicators import lists_of_names
 from ._labels import check_labels
 from ._tree_model import TreeModel
@@ -144,17 +144,12 @@ class EstimatorFolder(ObjectForm):
             if not self.journal.is_writable:
                 changed = {name: value for name, value in stored.items() if value != self._stored[name]}
             followed = {name: value for name, value in changed.items() if name not in self.options}
-            self.lock.step(partial(self._take_over, made, followed))
+            self.lock.step(partial(self.owner._take_over, made, **followed))
         else:
             self._set_options(made)
             self.put(made)
         self._stored = stored
         self._journaled, self._calibration = self._current_calibration()
-
-    def _take_over(self, made: Any, parameters: dict[str, Any]) -> None:
-        kept = {name: value for name, value in vars(self.owner).items() if name not in LEARNED_STATE}
-        learned = {name: value for name, value in vars(made).items() if name in LEARNED_STATE}
-        self.owner.__dict__ = kept | parameters | learned
 
     def _set_options(self, estimator: Any) -> None:
         """Apply the given parameters, or raise ValueError if one contradicts the stored estimator."""

@@ -73,7 +73,6 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
     """
 
     _kind = "CMTMultilabelClassifier"
-    _model_class = MultilabelModel
     FIELDS = fields_of_estimator(MultilabelModel)
     _model: MultilabelModel = field(init=False)
 
@@ -161,10 +160,9 @@ class CMTMultilabelClassifier(ClassifierMixin, MemoryEstimator):
 
         batch = LabelledRows(rows, answers, weights, lengths_unless_unit(X))
 
-        def learn(model: MultilabelModel) -> MultilabelModel:
+        def learn(model: MultilabelModel) -> None:
             model.follow_threshold(batch, self)
             model.learn(batch, names, self, afresh=False)
-            return model
 
         return self._change_model("partial_fit", rows.n_rows, learn)
 

@@ -1,6 +1,5 @@
 """Retriever: a memory that maps keys to values of any type."""
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Self
 
@@ -65,7 +64,6 @@ class CMTRetriever(MemoryEstimator):
     """
 
     _kind = "CMTRetriever"
-    _model_class = RetrievalModel
     FIELDS = fields_of_estimator(RetrievalModel)
     _fit_only = frozenset({"n_components"})
     _model: RetrievalModel = field(init=False)
@@ -131,7 +129,7 @@ class CMTRetriever(MemoryEstimator):
         following = np.arange(memories.next_id, memories.next_id + rows.n_rows)
         values = memories.values.accept(following if y is None else y, rows.n_rows)
         rows, values, weights = present_values(rows, values, weights, numbered=y is None)
-        return self._change("partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self))
+        return self._change_model("partial_fit", rows.n_rows, lambda model: model.store(rows, values, weights, self))
 
     @keeps_interpreter
     @journaled
@@ -162,7 +160,7 @@ class CMTRetriever(MemoryEstimator):
         rewards = rewards.reshape(ids.shape) if rewards.size == ids.size else rewards
         rewards = checks.check_rewards(rewards, ids, may_be_unknown=True)
         self._model.memories.rows_of(flat[flat != NONE])
-        return self._change("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
+        return self._change_model("feedback", rows.n_rows, lambda model: model.learn_rewards(rows, ids, rewards, self))
 
     @keeps_interpreter
     @journaled
@@ -172,7 +170,7 @@ class CMTRetriever(MemoryEstimator):
         Ids are never reused. Weights learned from the memories do not change.
         """
         ids = self._known(ids)
-        return self._change("remove", ids.size, lambda model: model.remove(ids))
+        return self._change_model("remove", ids.size, lambda model: model.remove(ids))
 
     @keeps_interpreter
     @journaled
@@ -182,7 +180,7 @@ class CMTRetriever(MemoryEstimator):
         if self.search_ == "value":
             raise ValueError('keys are not stored with search="value": pass search="key" and fit again to replace keys')
         ids = self._known(checks.check_memory_ids(ids, rows.n_rows))
-        return self._change("replace", ids.size, lambda model: model.replace(ids, rows))
+        return self._change_model("replace", ids.size, lambda model: model.replace(ids, rows))
 
     @journaled
     def set_values(self, ids: Any, y: Any) -> Self:
@@ -193,7 +191,7 @@ class CMTRetriever(MemoryEstimator):
         """
         ids = self._known(ids)
         values = self._model.memories.values.accept(y, ids.size)
-        return self._change("set_values", ids.size, lambda model: model.set_values(ids, values))
+        return self._change_model("set_values", ids.size, lambda model: model.set_values(ids, values))
 
     def _known(self, ids: Any) -> np.ndarray:
         """Return distinct ids of stored memories."""
@@ -201,13 +199,6 @@ class CMTRetriever(MemoryEstimator):
         ids = checks.check_ids(ids)
         self._model.memories.rows_of(ids)
         return ids
-
-    def _change(self, method: str, n_rows: int, change: Callable[[RetrievalModel], None]) -> Self:
-        def changed(model: RetrievalModel) -> RetrievalModel:
-            change(model)
-            return model
-
-        return self._change_model(method, n_rows, changed)
 
     # Queries
 

@@ -51,6 +51,10 @@ class FieldTable:
         table._fields = self._fields | table._fields
         return table
 
+    def kind_of(self, attribute: str) -> Field:
+        """Return the kind of one field."""
+        return self._fields[attribute.strip("_")][1]
+
     def put(self, name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
         """Return the attributes of an object as JSON, and add their arrays to ``arrays``."""
         return {
