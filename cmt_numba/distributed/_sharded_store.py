@@ -4,7 +4,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any, Self
@@ -206,7 +206,8 @@ class ShardedStore(Closeable):
 
     def _check_queries(self, X: Any, texts: Any, *, fuzzy: bool = False) -> tuple[Any, list[Counter[int]] | None]:
         """Return the vectors and the words of queries, None if they have none."""
-        X, words = stores.read_queries(X, texts, self._encoder, find_near=self._near_words if fuzzy else None)
+        find_near = partial(self._ask_all, "near_words") if fuzzy else None
+        X, words = stores.read_queries(X, texts, self._encoder, find_near=find_near)
         X = None if X is None else self._check_vectors(X)
         if X is not None and words is not None:
             checks.check_entries("texts", len(words), X.shape[0])
@@ -217,10 +218,6 @@ class ShardedStore(Closeable):
         distinct = list(set[int]().union(*words))
         nothing = stores.WordStatistics(0, 0.0, dict.fromkeys(distinct, 0))
         return reduce(or_, self._ask_all("statistics", distinct), nothing)
-
-    def _near_words(self, words: list[str]) -> list[stores.NearWords]:
-        """Return the words of the texts in each shard that are near to each word that none of its texts has."""
-        return self._ask_all("near_words", words)
 
     def _ask_all(self, name: str, words: list[Any]) -> list[Any]:
         """Return what each shard answers about words."""
