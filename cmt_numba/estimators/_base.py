@@ -227,14 +227,7 @@ class MemoryEstimator(Lockable, InFolder, Saved, checks.Constrained, BaseEstimat
         if self.__sklearn_is_fitted__():
             check_model(self, thorough=thorough)
 
-    @changes  # only reads, but must not overlap with changes
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the estimator, including its model, to a file.
-
-        An existing file is replaced atomically. The file is written only if :meth:`load` can read it back. See
-        :mod:`cmt_numba.persistence` for the format.
-        """
-        super().save(path)
+    save = changes(Saved.save)  # only reads, but must not overlap with changes
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool = False) -> Self:

@@ -61,7 +61,8 @@ class Saved(WithFields):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this object to a file. The loaded object behaves exactly like this one.
 
-        An existing file is replaced atomically.
+        An existing file is replaced atomically. The file is written only if :meth:`load` can read it back. See
+        :mod:`cmt_numba.persistence` for the format.
         """
         write_object(path, self._contents, self._made_of)
 

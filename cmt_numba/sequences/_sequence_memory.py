@@ -1,7 +1,6 @@
 """A memory of sequences that is searched by edit distance and learns from feedback."""
 
 import copy
-import os
 from dataclasses import KW_ONLY, dataclass
 from types import SimpleNamespace
 from typing import Annotated, Any, Self
@@ -334,13 +333,7 @@ class SequenceMemory(Lockable, files.Saved, checks.Constrained):
 
     # Files and copies
 
-    @reads
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the memory to a file. The loaded memory behaves exactly like this one.
-
-        An existing file is replaced atomically.
-        """
-        super().save(path)
+    save = reads(files.Saved.save)
 
     @reads
     def __getstate__(self) -> dict[str, Any]:
