@@ -112,7 +112,7 @@ class Memories(files.WithFields):
         keys, first = np.unique(entries, return_index=True)
         digests = index.columns[2][np.searchsorted(index.columns[0], keys)]
         if values.n_values > 2 * ids.size + _FEW:
-            values, places = values.only(places), np.arange(ids.size)
+            values, places = ValueStore(values.take(places)), np.arange(ids.size)
         columns = GrowingColumns(ids, places, entries), GrowingColumns(keys, ids[first], digests)
         return type(self)(*columns, values, self.next_id)
 
@@ -121,7 +121,7 @@ class Memories(files.WithFields):
     def _packed(self) -> Any:
         """Return the columns of files, in which value ``i`` belongs to memory ``i``."""
         is_packed = self.values.n_values == self.ids.size and np.array_equal(self.places, np.arange(self.ids.size))
-        values = self.values if is_packed else self.values.only(self.places)
+        values = self.values if is_packed else ValueStore(self.values.take(self.places))
         own = {"values": values, "next_id": self.next_id, "digests": self.index.columns[2]}
         return SimpleNamespace(ids=self.ids, entries=self.entries, **own)
 

@@ -166,11 +166,6 @@ class RetrievalModel(files.WithFields):
             self.index = (SparseIndex if rows.sparse else DenseIndex)(rows.n_features, "cosine", seed)
         self.memories = Memories.none(ValueStore(values[:0]), 0 if self.by_value is None else _DIGEST_SIZE)
 
-    @property
-    def search(self) -> str:
-        """Whether search is by "key" or by "value"."""
-        return "key" if self.by_value is None else "value"
-
     def copied(self) -> Self:
         other = copy.copy(self)  # tables are immutable
         other.index, other.orders = self.index.copy(), copy.deepcopy(self.orders)

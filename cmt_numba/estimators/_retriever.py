@@ -285,7 +285,7 @@ class CMTRetriever(MemoryEstimator):
     @property
     def search_(self) -> str:
         """How the retriever searches: "key" or "value"."""
-        return self._model.search
+        return "key" if self._model.by_value is None else "value"
 
     def _best(self, rows: Rows, k: int) -> Hits:
         return self._model.best_memories(rows, k, self)

@@ -82,10 +82,6 @@ class ValueStore:
         store._dense = dense.appended(more)
         return store
 
-    def only(self, places: np.ndarray) -> ValueStore:
-        """Return a store of the values at ``places``, in this order."""
-        return ValueStore(self.take(places))
-
     def _in_one_type(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Convert stored and new values to one type: objects if no other type represents all values exactly."""
         values: np.ndarray = self._some
