@@ -85,9 +85,9 @@ class RewardEvidence:
     def saved(self) -> SavedEvidence | None:
         """Return the contents for a file, or None if there were no rewards."""
         if not self.waiting:
-            rows = np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64)
+            cells = np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64)
             none = np.empty((0, 0), np.int64), np.empty((0, 0), np.float32)
-            return SavedEvidence(*self.sums, *rows, *none) if self.sums.sums.any() else None
+            return SavedEvidence(*self.sums, *cells, *none) if self.sums.sums.any() else None
         rows, hits, rewards = self.joined()
         return SavedEvidence(*self.sums, rows.values, rows.indices, rows.offsets, hits.ids, rewards)
 
