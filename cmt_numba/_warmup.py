@@ -164,7 +164,7 @@ def _tree(X: Any) -> None:
     ids = tree.insert(X)
     hits = tree.query(X, 3, epsilon=0.5)
     assert hits.propensities.shape == hits.ids.shape
-    tree.update(X, hits, np.zeros(hits.ids.shape))
+    tree.update(X, hits, hits.ids == ids[:, None])  # rewards that depend on memories, so that the tree learns
     tree.query(X, among=ids[:-5])
     tree.query(X, among=ids[:2])
     tree.teach(X, ids)

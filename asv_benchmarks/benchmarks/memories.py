@@ -56,7 +56,7 @@ class Change(WithTrees):
         self.tree.reroute(1)
         self.hits = self.tree.query(self.queries, k=3, epsilon=0.5)
         self.rewards = (self.hits.ids == grown.answers[:_CHANGED, None]).astype(np.float32)
-        self.tree.update(self.queries[:1], self.tree.query(self.queries[:1]), [1.0])
+        self.tree.update(self.queries[:100], self.hits[:100], self.rewards[:100])  # the tree learns from these at once
 
     def time_insert_500(self, form: str, n: int) -> None:
         """Insert 500 memories in one call."""
