@@ -172,46 +172,54 @@ class OptionalField:
         return None if field is None else self._field.get(name, field, arrays, thorough=thorough)
 
 
-class NumberField:
+class ScalarField:
+    """A value of one type that JSON can express. ``what`` describes the valid values in errors."""
+
+    def __init__(self, kind: type, what: str, is_valid: Callable[[Any], bool] = lambda value: True) -> None:
+        self._kind, self._what, self._is_valid = kind, what, is_valid
+
+    def put(self, name: str, value: Any, arrays: Arrays) -> Any:
+        return self._kind(value)
+
+    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> Any:
+        if type(field) is not self._kind or not self._is_valid(field):
+            raise ValueError(f"{name} must be {self._what}, got {field!r:.50}")
+        return field
+
+
+class NumberField(ScalarField):
     """An integer between two bounds."""
 
     def __init__(self, low: int = 0, high: int = MOST) -> None:
-        self._low, self._high = low, high
-
-    def put(self, name: str, value: Any, arrays: Arrays) -> int:
-        return int(value)
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> int:
-        if type(field) is not int or not self._low <= field <= self._high:
-            raise ValueError(f"{name} must be an integer between {self._low} and {self._high}, got {field!r:.50}")
-        return field
+        super().__init__(int, f"an integer between {low} and {high}", lambda value: low <= value <= high)
 
 
-class RealField:
+class RealField(ScalarField):
     """A number between two bounds."""
 
     def __init__(self, low: float = -LARGEST, high: float = LARGEST) -> None:
-        self._low, self._high = low, high
-
-    def put(self, name: str, value: Any, arrays: Arrays) -> float:
-        return float(value)
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> float:
-        if type(field) is not float or not self._low <= field <= self._high:
-            raise ValueError(f"{name} must be a number between {self._low:g} and {self._high:g}, got {field!r:.50}")
-        return field
+        super().__init__(float, f"a number between {low:g} and {high:g}", lambda value: low <= value <= high)
 
 
-class FlagField:
+class FlagField(ScalarField):
     """True or False."""
 
-    def put(self, name: str, value: Any, arrays: Arrays) -> bool:
-        return bool(value)
+    def __init__(self) -> None:
+        super().__init__(bool, "true or false")
 
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> bool:
-        if type(field) is not bool:
-            raise ValueError(f"{name} has an invalid value: {field!r:.50}")
-        return field
+
+class NameField(ScalarField):
+    """A text that is one of the given names."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(str, f"one of {', '.join(names)}", names.__contains__)
+
+
+class TextField(ScalarField):
+    """A short text."""
+
+    def __init__(self) -> None:
+        super().__init__(str, "text")
 
 
 class ArrayField:
@@ -332,31 +340,6 @@ class TextsField(DocumentField):
         require(type(texts) is list and all(type(text) is str for text in texts), f"{name} must be texts")
         require(not self._are_distinct or len(set(texts)) == len(texts), f"{name} must be distinct")
         return list(texts)
-
-
-class NameField:
-    """A text that is one of the given names."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def put(self, name: str, value: Any, arrays: Arrays) -> str:
-        return str(value)
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> str:
-        require(field in self._names, f"{name} must be one of {', '.join(self._names)}, got {field!r:.50}")
-        return str(field)
-
-
-class TextField:
-    """A short text."""
-
-    def put(self, name: str, value: Any, arrays: Arrays) -> str:
-        return str(value)
-
-    def get(self, name: str, field: Any, arrays: Arrays, *, thorough: bool) -> str:
-        require(type(field) is str, f"{name} must be text, got {field!r:.50}")
-        return str(field)
 
 
 class OptionsField:
