@@ -12,7 +12,7 @@ from .._kernels import require
 from .._words import words_of
 from ..formats import ReadOptions, kinds_of
 from ..persistence import ArrayField, Arrays, DocumentField, FieldTable, FlagField, TextsField, take
-from ..text import VectorizerField
+from ..text import TfidfField
 
 _NAMES = TextsField(are_distinct=True)
 _FIELDS = FieldTable(
@@ -24,7 +24,7 @@ _FIELDS = FieldTable(
     known=DocumentField(),
     texts=_NAMES,
 )
-_VECTORIZER = VectorizerField()
+_VECTORIZER = TfidfField()
 _DENSE_FROM = 0.3  # minimum density of features that are kept as an array
 
 

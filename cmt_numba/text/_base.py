@@ -159,25 +159,6 @@ class TfidfField:
         return made
 
 
-class VectorizerField:
-    """A fitted vectorizer: a TfidfVectorizer, or an instance of one of the given classes."""
-
-    def __init__(self, *kinds: type[SavableText]) -> None:
-        self._fields: dict[str, files.Field] = {kind.__name__: files.PartField(kind) for kind in kinds}
-        self._fields[TfidfVectorizer.__name__] = TfidfField()
-
-    def put(self, name: str, value: Any, arrays: files.Arrays) -> Any:
-        kind = type(value).__name__
-        if kind not in self._fields:
-            raise TypeError(f"only {', '.join(self._fields)} can be saved, got {kind}")
-        return {"kind": kind, "fields": self._fields[kind].put(name, value, arrays)}
-
-    def get(self, name: str, field: Any, arrays: files.Arrays, *, thorough: bool) -> Any:
-        given = files.as_mapping(name, field)
-        kind = files.NameField(*self._fields).get(f"the kind of {name}", given.get("kind"), arrays, thorough=thorough)
-        return self._fields[kind].get(name, given.get("fields"), arrays, thorough=thorough)
-
-
 def plain_parameters(given: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
     """Return parameters except functions."""
     functions = {name for name in _FUNCTIONS if callable(given.get(name))}
