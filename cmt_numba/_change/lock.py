@@ -360,37 +360,27 @@ class ReadWriteLock:
         return turn.lock.release
 
 
-def changes(method: Method) -> Method:
-    """Decorate a method of an object with a ``_lock`` to run as a change. The method itself calls ``step``."""
+def _runs_by(run: Callable[[ReadWriteLock, Callable[[], Any]], Any]) -> Callable[[Method], Method]:
+    """Return a decorator for methods of an object with a ``_lock``, which ``run`` calls while it holds the lock."""
 
-    @wraps(method)
-    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._lock.change(partial(method, self, *args, **kwargs))
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return run(self._lock, partial(method, self, *args, **kwargs))
 
-    return cast(Method, changing)
+        return cast(Method, locked)
 
-
-def changes_in_one_step(method: Method) -> Method:
-    """Decorate a method of an object with a ``_lock`` to run as a one-step change.
-
-    Interrupts are deferred to the end of the step.
-    """
-
-    @wraps(method)
-    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._lock.step(partial(method, self, *args, **kwargs))
-
-    return cast(Method, changing)
+    return decorate
 
 
-def reads(method: Method) -> Method:
-    """Decorate a method of an object with a ``_lock`` to run as a read."""
+changes = _runs_by(ReadWriteLock.change)
+"""Decorate a method to run as a change. The method itself calls ``step``."""
 
-    @wraps(method)
-    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._lock.read(partial(method, self, *args, **kwargs))
+changes_in_one_step = _runs_by(ReadWriteLock.step)
+"""Decorate a method to run as a change of one step. Interrupts are deferred to the end of the step."""
 
-    return cast(Method, reading)
+reads = _runs_by(ReadWriteLock.read)
+"""Decorate a method to run as a read."""
 
 
 class Lockable:
