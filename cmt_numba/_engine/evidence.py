@@ -63,12 +63,6 @@ class RewardEvidence:
         hits = kernels.no_hits(*ids.shape)._replace(ids=ids)
         self.waiting.append(kernels.Feedback(rows, hits, rewards))
 
-    def taken(self) -> kernels.Feedback:
-        """Remove and return all waiting rows, of which there must be some."""
-        taken = self.joined()
-        self.waiting.clear()
-        return taken
-
     def joined(self) -> kernels.Feedback:
         """Return all waiting rows, of which there must be some."""
         parts = [some.rows for some in self.waiting]

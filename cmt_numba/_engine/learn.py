@@ -39,7 +39,8 @@ def update_rows(
         evidence.wait(rows, pairs, compared)
         return
     if evidence.waiting:
-        _learn(forest, *evidence.taken(), False, key_learning_rate)
+        _learn(forest, *evidence.joined(), False, key_learning_rate)
+        evidence.waiting.clear()
     _learn(forest, rows, pairs, compared, progress, key_learning_rate)
 
 

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 from conftest import needs_jit
 from failures import failing
-from internals import changer_of, forest_of, forest_room, last_change, waiting_readers
+from internals import changer_of, forest_of, forest_room, last_change, prove, waiting_readers
 from sklearn.base import clone
 from stress_threads import Stress
 from threads import CLASSES, MARKS, ROWS, SOON, Threads, started, until
@@ -434,6 +434,7 @@ def test_failing_step_releases_everything(error: type[BaseException]):
     keys = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
     tree = ContextualMemoryTree(n_trees=2, random_state=0)
     tree.insert(keys)
+    prove(tree)
 
     for name, change in (
         ("insert_slots", lambda: tree.insert(keys)),
