@@ -32,7 +32,7 @@ class RewardEvidence:
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of waiting rows."""
+        """Number of bytes of the queries that wait."""
         return sum(some.rows.values.nbytes + some.rows.indices.nbytes for some in self.waiting)
 
     @property
@@ -64,7 +64,7 @@ class RewardEvidence:
         self.waiting.append(kernels.Feedback(rows, hits, rewards))
 
     def joined(self) -> kernels.Feedback:
-        """Return all waiting rows, of which there must be some."""
+        """Join the waiting rows, of which there is at least one batch."""
         parts = [some.rows for some in self.waiting]
         lengths = np.concatenate([np.diff(rows.offsets) for rows in parts])
         rows = parts[0]._replace(

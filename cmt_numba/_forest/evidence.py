@@ -29,13 +29,14 @@ _EQUIVALENT = 10.0  # n0: weight of the prior, in rewards
 _FADE = 1.0 - 1.0 / 1000
 _RECENT = 100.0  # number of single rewards in recent means
 _MAX_VARIANCE = 0.25  # of a reward in [0, 1]
+_TINY = 1e-300  # sums may have faded to 0
 
 
 class Evidence(NamedTuple):
     """Sums over rewards."""
 
-    sums: np.ndarray  # float64 (N_SUMS,)
-    groups: np.ndarray  # float64 (N_GROUPS, 2): sum of the differences of rewards of some memories, and their number
+    sums: np.ndarray  # float64 (N_SUMS,): entries COUNT to MEANS
+    groups: np.ndarray  # float64 (N_GROUPS, 2): sum of rewards minus means, and their number
 
 
 @inner
@@ -79,7 +80,7 @@ def _log_odds(sums):
     variance = (sums[SQUARES] + _MAX_VARIANCE) / (n + 1.0)
     for j in range(2):
         if sums[PRODUCTS + j] > 0.0:
-            explained += sums[PRODUCTS + j] ** 2 / (sums[PREDICTOR_SQUARES + j] * variance)
+            explained += sums[PRODUCTS + j] ** 2 / (sums[PREDICTOR_SQUARES + j] * variance + _TINY)
     factor = 0.5 * explained * n / (n + _EQUIVALENT) - np.log(1.0 + n / _EQUIVALENT)
     return factor + np.log(_PRIOR_ODDS)
 

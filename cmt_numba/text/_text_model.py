@@ -38,7 +38,7 @@ _AFFECTED, _RIVALS = 8, 3  # stored texts of its class, and of so many rivals, t
 _COMPARED, _COMPARED_FEATURES = 4_096, 160_000
 _ENTRIES = 400_000  # approximate maximum of entries that a pass over these texts adds up
 _PASSES = 3  # maximum number of passes over new texts and the texts that they affect
-_ROUNDS = 2  # how often to look for texts that a new text affects, if its class has few
+_ROUNDS = 2  # number of searches for texts that a new text affects, if its class has few texts
 _SIMILAR = np.array([1.0, 0.4, 0.6], np.float32)  # factors of words, n-grams and pairs in similarities
 _MOST_COMPARED = 1_000  # texts whose similarities determine the first weights
 _LEAST = 1e-300
@@ -283,9 +283,11 @@ class TextModel(files.WithFields):
             self._train_with_affected(texts, text)
 
     def _train_with_affected(self, texts: LabelledTexts, new: int) -> None:
-        """Train the class sums on the text ``new``, some texts of its class and of rivals, and texts its class takes.
+        """Train the class sums on a new text and on the stored texts that it affects.
 
-        The new text is trained first, and a class of few texts takes further texts after training.
+        These are some texts of its class and of rival classes, and texts that would now be assigned to its class. The
+        new text is trained first. If its class has few texts, training may raise their scores much, so the search for
+        affected texts is repeated.
         """
         stored, label = self.stored, self.stored.labels[new]
         hashed = stored.features_at(np.array([new]))

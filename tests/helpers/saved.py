@@ -38,7 +38,7 @@ def new_tree(X: Any, **options: Any) -> ContextualMemoryTree:
     prove(tree)
     tree.update(X, hits, np.random.default_rng(4).random(hits.ids.shape))
     forest_of(tree).evidence.sums.sums[:] = 0.0
-    tree.update(X[:9], tree.query(X[:9], 3), np.full((9, 3), 0.5))  # waits
+    tree.update(X[:9], tree.query(X[:9], 3), np.full((9, 3), 0.5))  # these rows wait for evidence
     return tree
 
 

@@ -56,6 +56,16 @@ def test_rewards_that_say_nothing_leave_rankings_as_they_were(form: Any, k: int,
         np.testing.assert_array_equal(after.scores, before.scores)
 
 
+@pytest.mark.parametrize("k", [1, 3])
+def test_sums_that_have_faded_are_no_evidence(k: int) -> None:
+    tree, queries = grown()
+    sums = forest_of(tree).evidence.sums.sums
+    for product, square in ((5e-324, 0.0), (1e-160, 0.0), (1e-160, 5e-324)):
+        sums[:] = 1000.0, 0.0, product, product, square, square, 1000.0, 1.0, 0.0, 0.0
+        tree.update(queries[:1], tree.query(queries[:1], k), np.ones((1, k)))
+        assert not forest_of(tree).evidence.is_enough
+
+
 def test_passes_over_constant_rewards_teach_nothing() -> None:
     tree, queries = grown()
     before = tree.query(queries, 5)
