@@ -19,8 +19,8 @@ import numpy as np
 from .._jit import (
     BITS_OF_A_WORD,
     BLOCK,
+    FORM,
     LARGEST_CODE,
-    PLANES,
     PRODUCTS,
     TILE,
     add_and_subtract,
@@ -29,10 +29,10 @@ from .._jit import (
     inner,
     inner_called,
     inner_fastmath,
-    plane_of,
     score_tile,
     signs_of,
     transform_block,
+    write_form,
 )
 from .state import COSINE, INNER_PRODUCT, METRIC, SCALE
 
@@ -57,7 +57,7 @@ class Queries(NamedTuple):
     """Queries in the forms that searches need, one row each."""
 
     rotated: np.ndarray  # float32 (m, width)
-    planes: np.ndarray  # uint64 (m * words * 4,): 4-bit codes of rotated queries
+    forms: np.ndarray  # uint64 (m * words * 32,): 4-bit codes of rotated queries, see ``write_form``
     steps: np.ndarray  # float32 (m,): their factors
     totals: np.ndarray  # float32 (m,): their sums
     shorts: np.ndarray  # int16 (m, codes): codes of queries, to multiply with 8-bit codes
@@ -258,15 +258,14 @@ def encode_bytes(x, codes):
 
 @inner_called
 def code_rotated(queries, m):
-    """Write the 4-bit code of a rotated query in bit planes, its step and its sum."""
+    """Write the 4-bit code of a rotated query, its step and its sum."""
     queries = by_reference(queries)
     rotated = queries.rotated[m]
     step = max(largest_of(rotated), SHORTEST) / _LARGEST_STEP
     round_to_codes(rotated, np.float32(1.0) / step, step, queries.numbers)
     words = rotated.size // BITS_OF_A_WORD
     for w in range(words):
-        for p in range(PLANES):
-            queries.planes[(m * words + w) * PLANES + p] = plane_of(queries.numbers, w * BITS_OF_A_WORD, p)
+        write_form(queries.numbers, w * BITS_OF_A_WORD, queries.forms, (m * words + w) * FORM)
     queries.steps[m] = step
     queries.totals[m] = np.float32(sum_of(queries.numbers))
 
@@ -320,8 +319,8 @@ def score_codes(coded, tile, queries, m, base, error, least, upper, at):
         coded.bits,
         tile,
         n_words,
-        queries.planes,
-        m * n_words * PLANES,
+        queries.forms,
+        m * n_words * FORM,
         coded.factors,
         coded.added,
         base,

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._jit import (
     BITS_OF_A_WORD,
+    FORM,
     TILE,
     by_reference,
     empty,
@@ -103,7 +104,7 @@ def new_queries(m, d, width):
     """Return scratch space for ``m`` queries."""
     return Queries(
         empty((m, width), np.float32),
-        empty(m * width // 16, np.uint64),
+        empty(m * width // BITS_OF_A_WORD * FORM, np.uint64),
         empty(m, np.float32),
         empty(m, np.float32),
         empty((m, width if d >= BITS_OF_A_WORD else d), np.int16),

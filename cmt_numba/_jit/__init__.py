@@ -5,8 +5,8 @@ from .bits import (
     BITS_OF_A_WORD,
     BLOCK,
     COLUMNS,
+    FORM,
     LARGEST_CODE,
-    PLANES,
     PRODUCTS,
     TILE,
     add_and_subtract,
@@ -16,12 +16,12 @@ from .bits import (
     everywhere,
     first_of,
     marks_of,
-    plane_of,
     pointer_at,
     read_vector,
     score_tile,
     signs_of,
     transform_block,
+    write_form,
 )
 from .decorators import (
     as_python,

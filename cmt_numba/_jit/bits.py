@@ -1,4 +1,4 @@
-"""Vector instructions for codes: popcounts and products, bit masks of numbers and scores, and Hadamard transforms.
+"""Vector instructions for codes: sums over bits, products, bit masks of numbers and scores, and Hadamard transforms.
 
 LLVM translates its generic operations on vectors to the best instructions of a processor (on x86, ``vpopcntq`` or
 byte shuffles; on ARM, ``cnt``). The functions whose names end with ``_slowly`` are the same in plain Python.
@@ -14,12 +14,15 @@ from .arrays import instruction
 TILE = 32  # number of codes in a tile
 LARGEST_CODE = 127  # largest 8-bit code. The smallest is -127.
 BITS_OF_A_WORD = 64  # number of signs in a word of a 1-bit code
-PLANES = 4  # number of bit planes of a query: its values are 4-bit numbers in two's complement
+FORM = 32  # number of words in which a query keeps 64 values for ``score_tile``
 PRODUCTS = 32  # number of products that ``add_products`` adds at a time
 COLUMNS = 64  # number of columns that ``add_row_pairs`` adds
 BLOCK = 16  # number of values that ``transform_block`` and ``add_and_subtract`` change
 _LANES = 8
-_WEIGHTS = (1, 2, 4, -8)
+_WEIGHTS = (1, 2, 4, -8)  # of the bit planes of a query: its values are 4-bit numbers in two's complement
+_PLANES = len(_WEIGHTS)
+_BYTES = 8  # number of bytes in a word
+_TOGETHER = 4  # number of values whose sums are in a table
 _BYTE, _SHORT, _INT, _WORD, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 _OF_PAIRS = (
@@ -30,15 +33,29 @@ _OF_PAIRS = (
 """Instructions that multiply int16 numbers and add adjacent products: processor feature, number of lanes, and name."""
 
 
-def score_tile_slowly(bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
+def write_form_slowly(numbers, at, forms, first):
+    """Write the form in which :func:`score_tile` needs ``numbers[at : at + 64]``, int8 from -7 to 7.
+
+    It takes up to 32 words from ``forms[first]`` on. In plain Python and on most processors, it consists of four bit
+    planes: bit ``i`` of word ``p`` is bit ``p`` of number ``i``. With AVX2 and without an instruction that counts the
+    bits of vectors, it consists of tables with the sums of all subsets of each four numbers, which takes half the time.
+    """
+    some = numbers[at : at + BITS_OF_A_WORD]
+    for p in range(_PLANES):
+        is_set = ((some >> np.int8(p)) & np.int8(1)).astype(np.bool_)
+        forms[first + p] = np.packbits(is_set, bitorder="little").view(np.uint64)[0]
+
+
+def score_tile_slowly(bits, tile, n_words, forms, first, factors, added, base, step, less, least, scores, at):
     """Write ``base + added + factors * (step * sums + less)`` of a tile's 32 codes to ``scores[at : at + 32]``.
 
-    ``sums`` are the sums of a query's 4-bit values over the set bits of each code. Word ``w`` of code ``i`` is
-    ``bits[(tile * n_words + w) * 32 + i]``, and plane ``p`` of the query's word ``w`` is ``planes[first + 4 * w + p]``.
-    ``n_words`` must be at least 1. Return an int64 whose bit ``i`` is set if ``scores[at + i] >= least``.
+    ``sums`` are the sums of a query's values over the set bits of each code. Word ``w`` of code ``i`` is
+    ``bits[(tile * n_words + w) * 32 + i]``, and the form of the query's values for word ``w`` begins at
+    ``forms[first + 32 * w]``. ``n_words`` must be at least 1. Return an int64 whose bit ``i`` is set if
+    ``scores[at + i] >= least``.
     """
     codes = bits[tile * n_words * TILE : (tile + 1) * n_words * TILE].reshape(n_words, 1, TILE)
-    masks = planes[first : first + n_words * PLANES].reshape(n_words, PLANES, 1)
+    masks = forms[first : first + n_words * FORM].reshape(n_words, FORM, 1)[:, :_PLANES]
     counts = np.bitwise_count(codes & masks).astype(np.int64).sum(axis=0)
     sums, own = (np.array(_WEIGHTS) @ counts).astype(np.float32), slice(tile * TILE, (tile + 1) * TILE)
     scores[at : at + TILE] = base + added[own] + factors[own] * (step * sums + less)
@@ -68,12 +85,6 @@ def add_row_pairs_slowly(codes, block, pairs, shorts, n, sums):
 def signs_of_slowly(x, at):
     """Return a uint64 whose bit ``i`` is set if the float32 ``x[at + i]`` is positive, for ``i`` below 64."""
     return np.packbits(x[at : at + BITS_OF_A_WORD] > 0, bitorder="little").view(np.uint64)[0]
-
-
-def plane_of_slowly(numbers, at, p):
-    """Return a uint64 whose bit ``i`` is bit ``p`` of the int8 ``numbers[at + i]``, for ``i`` below 64."""
-    some = (numbers[at : at + BITS_OF_A_WORD] >> np.int8(p)) & np.int8(1)
-    return np.packbits(some.astype(np.bool_), bitorder="little").view(np.uint64)[0]
 
 
 def add_and_subtract_slowly(x, i, h):
@@ -123,55 +134,162 @@ def everywhere(builder, value, lanes):
     return builder.shuffle_vector(alone, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_INT, lanes), None))
 
 
-@instruction(score_tile_slowly)
-def score_tile(_context, bits, tile, n_words, planes, first, factors, added, base, step, less, least, scores, at):
+def _features(context, builder):
+    """Return the features of an x86 processor."""
+    return context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
+
+
+def _has_tables(context, builder):
+    features = _features(context, builder)
+    return "+avx2" in features and "+avx512vpopcntdq" not in features
+
+
+def _vector_of_bytes(n):
+    return ir.VectorType(_BYTE, n)
+
+
+@instruction(write_form_slowly)
+def write_form(_context, numbers, at, forms, first):
     def lower(context, builder, signature, arguments):
-        bits, planes, factors, added, scores = (
+        numbers, forms = (array_data(context, builder, signature, arguments, i) for i in (0, 2))
+        values = read_vector(builder, numbers, arguments[1], _vector_of_bytes(BITS_OF_A_WORD), 1)
+        put = _put_tables if _has_tables(context, builder) else _put_planes
+        put(builder, values, builder.gep(forms, [arguments[3]]))
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64, forms, types.int64), lower
+
+
+def _put_planes(builder, values, form):
+    for p in range(_PLANES):
+        masks = ir.Constant(values.type, [1 << p] * BITS_OF_A_WORD)
+        are_set = builder.icmp_unsigned("!=", builder.and_(values, masks), ir.Constant(values.type, None))
+        builder.store(builder.bitcast(are_set, _WORD), builder.gep(form, [_WORD(p)]))
+
+
+def _put_tables(builder, values, form):
+    """Generate the tables: entry ``i`` of a table is the sum of those of four values that are the set bits of ``i``."""
+    n = 1 << _TOGETHER
+    kind = _vector_of_bytes(2 * n)
+    for pair in range(BITS_OF_A_WORD // (2 * _TOGETHER)):
+        sums = ir.Constant(kind, None)
+        for j in range(_TOGETHER):
+            chosen = [_TOGETHER * (2 * pair + i // n) + j for i in range(2 * n)]
+            own = _shuffled(builder, values, values, chosen)
+            masks = ir.Constant(kind, [-(i >> j & 1) for i in range(2 * n)])
+            sums = builder.add(sums, builder.and_(own, masks))
+        place = builder.bitcast(builder.gep(form, [_WORD(pair * 2 * n // _BYTES)]), kind.as_pointer())
+        builder.store(sums, place).align = _BYTES
+
+
+def _shuffled(builder, x, y, order):
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, len(order)), order))
+
+
+def _interleaved(builder, both, size, half):
+    """Return the units of ``size`` bytes of two vectors in turn, from one half of each 16 bytes."""
+    order = []
+    for lane in range(0, TILE, 16):
+        for unit in range(lane + 8 * half, lane + 8 * (half + 1), size):
+            order += [unit + i for i in range(size)] + [TILE + unit + i for i in range(size)]
+    return _shuffled(builder, both[0], both[1], order)
+
+
+_TRANSPOSED = [4 * (i % 8) + 2 * (i // 16) + i // 8 % 2 for i in range(TILE)]  # the code at each place
+
+
+def _by_byte(builder, rows):
+    """Return bytes 0 to 7 of 32 words, each in the order of ``_TRANSPOSED``. Each of the rows has four of the words."""
+    pairs = [_interleaved(builder, rows[i : i + 2], 1, half) for half in range(2) for i in range(0, len(rows), 2)]
+    parts = {0: pairs}  # the first of the bytes in each of these vectors
+    for size in (2, 4, 8):
+        parts = {
+            first + half * 8 // size: [
+                _interleaved(builder, some[i : i + 2], size, half) for i in range(0, len(some), 2)
+            ]
+            for first, some in parts.items()
+            for half in range(2)
+        }
+    return [parts[i][0] for i in range(_BYTES)]
+
+
+def _add_by_tables(builder, codes, form, totals):
+    """Generate the sums of a query's 64 values over the set bits of 32 words, in the order of ``_TRANSPOSED``."""
+    kind, wide = _vector_of_bytes(TILE), ir.VectorType(ir.IntType(16), TILE)
+    low, shift = ir.Constant(kind, [15] * TILE), ir.Constant(kind, [_TOGETHER] * TILE)
+    name, of_look_up = "llvm.x86.avx2.pshuf.b", ir.FunctionType(kind, [kind, kind])
+    look_up = cgutils.get_or_insert_function(builder.module, of_look_up, name)
+    rows = [read_vector(builder, codes, _WORD(4 * i), kind, _BYTES) for i in range(TILE // 4)]
+    found, sums = [], ir.Constant(wide, None)
+    for i, own in enumerate(_by_byte(builder, rows)):
+        for half, entries in enumerate((builder.and_(own, low), builder.lshr(own, shift))):
+            table = read_vector(builder, form, _WORD(2 * (2 * i + half)), _vector_of_bytes(16), _BYTES)
+            found.append(builder.call(look_up, [_shuffled(builder, table, table, 2 * list(range(16))), entries]))
+        if len(found) == 4:  # their sum is at most 4 * 4 * 7, which fits into a byte
+            first, second = builder.add(found[0], found[1]), builder.add(found[2], found[3])
+            sums, found = builder.add(sums, builder.sext(builder.add(first, second), wide)), []
+    return [builder.add(totals[0], builder.sext(sums, totals[0].type))]
+
+
+def _sums_by_tables(builder, totals):
+    """Return the sums of each eight codes."""
+    places = sorted(range(TILE), key=_TRANSPOSED.__getitem__)
+    return [_shuffled(builder, totals[0], totals[0], places[i : i + _LANES]) for i in range(0, TILE, _LANES)]
+
+
+def _add_by_planes(builder, codes, form, totals):
+    """Generate the number of the set bits of 32 words in each plane, for each eight words."""
+    kind, more = totals[0].type, []
+    count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), f"llvm.ctpop.v{_LANES}i64")
+    masks = [everywhere(builder, builder.load(builder.gep(form, [_WORD(p)])), _LANES) for p in range(_PLANES)]
+    for i in range(0, TILE, _LANES):
+        own = read_vector(builder, codes, _WORD(i), kind, _BYTES)
+        more += [builder.call(count, [builder.and_(own, mask)]) for mask in masks]
+    return [builder.add(total, counts) for total, counts in zip(totals, more, strict=True)]
+
+
+def _sums_by_planes(builder, totals):
+    """Return the sums of each eight codes."""
+    kind, sums = totals[0].type, []
+    for i in range(0, len(totals), _PLANES):
+        total = ir.Constant(kind, None)
+        for counts, weight in zip(totals[i : i + _PLANES], _WEIGHTS, strict=True):
+            total = builder.add(total, builder.mul(counts, ir.Constant(kind, [weight] * _LANES)))
+        sums.append(builder.trunc(total, ir.VectorType(_INT, _LANES)))
+    return sums
+
+
+@instruction(score_tile_slowly)
+def score_tile(_context, bits, tile, n_words, forms, first, factors, added, base, step, less, least, scores, at):
+    def lower(context, builder, signature, arguments):
+        bits, forms, factors, added, scores = (
             array_data(context, builder, signature, arguments, i) for i in (0, 3, 5, 6, 11)
         )
         tile, n_words, first, at = (arguments[i] for i in (1, 2, 4, 12))
-        kind, groups = ir.VectorType(_WORD, _LANES), TILE // _LANES
-        count = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(kind, [kind]), f"llvm.ctpop.v{_LANES}i64"
+        has_tables, own = _has_tables(context, builder), builder.mul(tile, _WORD(TILE))
+        kinds = (
+            [ir.VectorType(_INT, TILE)] if has_tables else [ir.VectorType(_WORD, _LANES)] * (TILE // _LANES * _PLANES)
         )
-        own = builder.mul(tile, _WORD(TILE))
-        start = builder.mul(own, n_words)
+        begin = builder.mul(own, n_words)
         before, loop, end = builder.block, builder.append_basic_block("words"), builder.append_basic_block("counted")
         builder.branch(loop)
         builder.position_at_end(loop)
-        word = builder.phi(_WORD)
-        word.add_incoming(_WORD(0), before)
-        totals = [[builder.phi(kind) for _ in range(PLANES)] for _ in range(groups)]
-        masks = []
-        for p in range(PLANES):
-            place = builder.add(first, builder.add(builder.mul(word, _WORD(PLANES)), _WORD(p)))
-            masks.append(everywhere(builder, builder.load(builder.gep(planes, [place])), _LANES))
-        begin = builder.add(start, builder.mul(word, _WORD(TILE)))
-        more = []
-        for group in range(groups):
-            codes = read_vector(builder, bits, builder.add(begin, _WORD(group * _LANES)), kind, 8)
-            more.append(
-                [
-                    builder.add(totals[group][p], builder.call(count, [builder.and_(codes, masks[p])]))
-                    for p in range(PLANES)
-                ]
-            )
+        word, totals = builder.phi(_WORD), [builder.phi(kind) for kind in kinds]
+        codes = builder.gep(bits, [builder.add(begin, builder.mul(word, _WORD(TILE)))])
+        form = builder.gep(forms, [builder.add(first, builder.mul(word, _WORD(FORM)))])
+        more = (_add_by_tables if has_tables else _add_by_planes)(builder, codes, form, totals)
         following = builder.add(word, _WORD(1))
-        word.add_incoming(following, loop)
-        for group in range(groups):
-            for p in range(PLANES):
-                totals[group][p].add_incoming(ir.Constant(kind, None), before)
-                totals[group][p].add_incoming(more[group][p], loop)
+        starts = [_WORD(0), *(ir.Constant(kind, None) for kind in kinds)]
+        for phi, start, last in zip([word, *totals], starts, [following, *more], strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(last, loop)
         builder.cbranch(builder.icmp_signed("<", following, n_words), loop, end)
         builder.position_at_end(end)
         floats, marks = ir.VectorType(_FLOAT, _LANES), _WORD(0)
         base, step, less, least = (everywhere(builder, arguments[i], _LANES) for i in (7, 8, 9, 10))
-        for group in range(groups):
-            total = ir.Constant(kind, None)
-            for counts, weight in zip(more[group], _WEIGHTS, strict=True):
-                total = builder.add(total, builder.mul(counts, ir.Constant(kind, [weight] * _LANES)))
-            sums = builder.sitofp(builder.trunc(total, ir.VectorType(_INT, _LANES)), floats)
-            place, offset = builder.add(own, _WORD(group * _LANES)), _WORD(group * _LANES)
+        for group, total in enumerate((_sums_by_tables if has_tables else _sums_by_planes)(builder, more)):
+            sums, offset = builder.sitofp(total, floats), _WORD(group * _LANES)
+            place = builder.add(own, offset)
             value = builder.fadd(builder.fmul(sums, step), less)
             value = builder.fmul(read_vector(builder, factors, place, floats, 4), value)
             value = builder.fadd(builder.fadd(base, read_vector(builder, added, place, floats, 4)), value)
@@ -181,12 +299,12 @@ def score_tile(_context, bits, tile, n_words, planes, first, factors, added, bas
         return marks
 
     i8, f4 = types.int64, types.float32
-    return i8(bits, i8, i8, planes, i8, factors, added, f4, f4, f4, f4, scores, i8), lower
+    return i8(bits, i8, i8, forms, i8, factors, added, f4, f4, f4, f4, scores, i8), lower
 
 
 def _pair_instruction(context, builder):
     """Return the number of lanes and the name of the instruction that adds pairs of products, "" for none."""
-    features = context.codegen()._tm_features.split(",") if "x86" in builder.module.triple else []
+    features = _features(context, builder)
     return next((it[1:] for it in _OF_PAIRS if f"+{it[0]}" in features), (PRODUCTS, ""))
 
 
@@ -280,18 +398,6 @@ def signs_of(_context, x, at):
         return builder.bitcast(builder.fcmp_ordered(">", values, ir.Constant(kind, None)), _WORD)
 
     return types.uint64(x, types.int64), lower
-
-
-@instruction(plane_of_slowly)
-def plane_of(_context, numbers, at, p):
-    def lower(context, builder, signature, arguments):
-        kind = ir.VectorType(_BYTE, BITS_OF_A_WORD)
-        at, p = (arguments[i] for i in (1, 2))
-        values = read_vector(builder, array_data(context, builder, signature, arguments, 0), at, kind, 1)
-        mask = everywhere(builder, builder.trunc(builder.shl(_WORD(1), p), _BYTE), BITS_OF_A_WORD)
-        return builder.bitcast(builder.icmp_unsigned("!=", builder.and_(values, mask), ir.Constant(kind, None)), _WORD)
-
-    return types.uint64(numbers, types.int64, types.int64), lower
 
 
 @instruction(add_and_subtract_slowly)

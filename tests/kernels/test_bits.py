@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import needs_jit
 
-from cmt_numba._jit import BITS_OF_A_WORD, PLANES, TILE, bits
+from cmt_numba._jit import BITS_OF_A_WORD, FORM, TILE, bits
 
 
 @needs_jit
@@ -15,25 +15,31 @@ from cmt_numba._jit import BITS_OF_A_WORD, PLANES, TILE, bits
 def test_scores_of_a_tile(kind: str, n_words: int):
     from numba import njit
 
-    score_tile = bits.score_tile
+    write_form, score_tile = bits.write_form, bits.score_tile
 
     @njit  # type: ignore[untyped-decorator]
-    def compiled(codes: Any, planes: Any, factors: Any, added: Any, least: Any, scores: Any) -> Any:
-        numbers = np.float32(0.5), np.float32(2.0), np.float32(-3.0)
-        return score_tile(codes, 1, codes.size // 64, planes, 3, factors, added, *numbers, least, scores, 7)
+    def compiled(codes: Any, values: Any, forms: Any, factors: Any, added: Any, least: Any, scores: Any) -> Any:
+        numbers, n_words = (np.float32(0.5), np.float32(2.0), np.float32(-3.0)), codes.size // 64
+        for w in range(n_words):
+            write_form(values, 5 + 64 * w, forms, 3 + FORM * w)
+        return score_tile(codes, 1, n_words, forms, 3, factors, added, *numbers, least, scores, 7)
 
     rng, most = np.random.default_rng(0), np.iinfo(np.uint64).max
     words = {"any": rng.integers(most, size=2 * n_words * TILE, dtype=np.uint64, endpoint=True)}
     words["all set"], words["none set"] = np.full(2 * n_words * TILE, most), np.zeros(2 * n_words * TILE, np.uint64)
-    planes = rng.integers(most, size=3 + n_words * PLANES, dtype=np.uint64, endpoint=True)
+    values = rng.integers(-7, 8, 5 + n_words * BITS_OF_A_WORD).astype(np.int8)
+    values[5 : 5 + BITS_OF_A_WORD] = rng.choice([-7, 7])  # the largest sums
+    forms = np.zeros((2, 3 + n_words * FORM), np.uint64)
+    for w in range(n_words):
+        bits.write_form_slowly(values, 5 + BITS_OF_A_WORD * w, forms[1], 3 + FORM * w)
     factors, added = rng.integers(-2, 3, size=(2, 2 * TILE)).astype(np.float32)  # whole numbers, so that sums are exact
     added[TILE + 4] = -np.inf
     scores = np.zeros((2, 50), np.float32)
     for least in (np.float32(0.0), np.float32(-np.inf)):
-        marks = compiled(words[kind], planes, factors, added, least, scores[0])
+        marks = compiled(words[kind], values, forms[0], factors, added, least, scores[0])
         numbers = np.float32(0.5), np.float32(2.0), np.float32(-3.0)
         expected = bits.score_tile_slowly(
-            words[kind], 1, n_words, planes, 3, factors, added, *numbers, least, scores[1], 7
+            words[kind], 1, n_words, forms[1], 3, factors, added, *numbers, least, scores[1], 7
         )
         np.testing.assert_array_equal(scores[0], scores[1])
         assert marks == expected
@@ -45,24 +51,23 @@ def test_scores_of_a_tile(kind: str, n_words: int):
 def test_masks_and_transforms():
     from numba import njit
 
-    signs_of, plane_of, transform, add = bits.signs_of, bits.plane_of, bits.transform_block, bits.add_and_subtract
+    signs_of, transform, add = bits.signs_of, bits.transform_block, bits.add_and_subtract
 
     @njit  # type: ignore[untyped-decorator]
-    def compiled(x: Any, numbers: Any, at: Any) -> Any:
-        signs, planes = signs_of(x, at), (plane_of(numbers, at, 0), plane_of(numbers, at, 3))
+    def compiled(x: Any, at: Any) -> Any:
+        signs = signs_of(x, at)
         transform(x, at)
         add(x, at, 32)
-        return signs, planes
+        return signs
 
     rng = np.random.default_rng(0)
     x = rng.integers(-8, 9, 100).astype(np.float32)  # whole numbers, so that any order of additions is exact
-    numbers, expected = rng.integers(-8, 8, 100).astype(np.int8), x.copy()
+    expected = x.copy()
     for at in (0, 7, 100 - BITS_OF_A_WORD):
         signs = bits.signs_of_slowly(expected, at)
-        planes = bits.plane_of_slowly(numbers, at, 0), bits.plane_of_slowly(numbers, at, 3)
         bits.transform_block_slowly(expected, at)
         bits.add_and_subtract_slowly(expected, at, 32)
-        assert compiled(x, numbers, at) == (signs, planes)
+        assert compiled(x, at) == signs
         np.testing.assert_array_equal(x, expected)
 
 
