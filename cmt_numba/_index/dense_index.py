@@ -430,7 +430,7 @@ class DenseIndex:
             kernel = search_together if together else search_one_by_one
 
             def answer(first: int, stop: int) -> None:
-                kernel(self._held, Q, first, stop, effort, mask, scores, ids)
+                kernel(self._held, Q, first, stop, effort, tuple(mask), scores, ids)
 
         self._n_searches += 1
         is_timed = self._n_searches % _SEARCHES_PER_TIME == 1 and n_rows > 0
@@ -468,7 +468,7 @@ class DenseIndex:
             compare_few(self._held, query.x[None], 0, 1, nearest[nearest != NONE], _products(X, None), scores, ids)
             found = np.empty((1, k)), np.empty((1, k), np.int64)
             effort = self._gaps.effort(query.target_recall)
-            search_one_by_one(self._held, query.x[None], 0, 1, effort, _ALL, *found)
+            search_one_by_one(self._held, query.x[None], 0, 1, effort, tuple(_ALL), *found)
             recalls.append(float(np.mean(found[0] >= scores[0, -1])))
         self._checks.add(recalls)
         self._gaps = self._gaps.with_samples(samples, np.empty((0, N_CONTRAST_COLUMNS), np.float32))

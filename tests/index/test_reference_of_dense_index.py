@@ -104,7 +104,7 @@ def test_a_search_finds_the_best_of_the_lists_within_its_gap(metric: str, d: int
         every = search.Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
         for rows in [slice(0, 6)] if together else [slice(i, i + 1) for i in range(6)]:
             kernel = search.search_together if together else search.search_one_by_one
-            kernel(held_by(dense), Q[rows], 0, len(Q[rows]), effort, every, scores[rows], ids[rows])
+            kernel(held_by(dense), Q[rows], 0, len(Q[rows]), effort, tuple(every), scores[rows], ids[rows])
         for i, q in enumerate(rotated):
             lists = reference.within_gap(q, state.lists.centers[:n_lists], lifts_of_lists, gap)
             slots = np.flatnonzero(np.isin(own, lists))
@@ -173,7 +173,9 @@ def test_a_single_row_finds_the_best_of_the_lists_in_few_groups(metric: str):
     for i in range(40):
         for wanted in (1, 2, int(needed[i])):
             ids, scores = np.empty((1, k), np.int64), np.empty((1, k))
-            search.search_one_by_one(held_by(dense), Q[i : i + 1], 0, 1, effort_of(1e30, wanted), every, scores, ids)
+            search.search_one_by_one(
+                held_by(dense), Q[i : i + 1], 0, 1, effort_of(1e30, wanted), tuple(every), scores, ids
+            )
             reached = np.isin(group_of, np.argsort(apart[i])[: wanted if is_limited else n_groups])
             np.testing.assert_array_equal(ids[0], best[i][np.isin(best[i], dense.ids[reached])][:k])
         np.testing.assert_array_equal(ids[0], best[i, :k])
