@@ -128,9 +128,10 @@ def _find_moved(learned, codes, query, coded, upper, best, found):
         while marks != 0:
             at = first_of(marks)
             marks &= marks - 1
-            memory = learned.ids[codes.rows[tile * TILE + at]]
-            if memory >= 0 and upper[at] >= best[0]:
-                keep_best(best, found, upper[at], memory)
+            if upper[at] >= best[0]:
+                memory = learned.ids[codes.rows[tile * TILE + at]]
+                if memory >= 0:
+                    keep_best(best, found, upper[at], memory)
     sort_best_first(best, found)
 
 

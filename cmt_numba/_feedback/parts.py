@@ -77,6 +77,7 @@ def find_rows(learned, table, ids, rows):
         rows[i] = own
         if own >= 0:
             prefetch(learned.past_of[own], 0)
+            prefetch(learned.figures[own], 0)
             prefetch_row(learned.moved[own])
 
 
@@ -85,7 +86,10 @@ def _prefetch_past(learned, own):
     """Prefetch the past queries of a memory."""
     for j in range(min(learned.n_past[own], learned.past_of.shape[1]) if own >= 0 else 0):
         if learned.past_of[own, j] >= 0:
-            codes = learned.past[learned.past_of[own, j]]
+            place = np.int64(learned.past_of[own, j])
+            prefetch(learned.past_scales, place)
+            prefetch(learned.past_advantages, place)
+            codes = learned.past[place]
             for at in range(0, codes.size, _BYTES_IN_A_LINE):
                 prefetch(codes, at)
 
