@@ -1,7 +1,7 @@
 """Reader for NumPy arrays and SciPy sparse matrices in ``.npz`` files."""
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -12,7 +12,9 @@ import numpy as np
 import scipy.sparse
 
 from ._files import FormatError, check_file
-from ._source import Batch, ReadOptions, Source
+from ._labels import LabelScan
+from ._options import ReadOptions
+from ._source import Source
 
 
 class ArraysSource(Source):
@@ -24,30 +26,46 @@ class ArraysSource(Source):
 
     format = "npz"
     suffixes = (".npz",)
+    unit = "row"
 
     def _scanned(self) -> ReadOptions:
         X, y = self._arrays
         options = replace(self.options, n_features=X.shape[1])
         if y is None:
             return options
-        task = "multilabel" if y.ndim == 2 else "multiclass"
-        if options.task not in (None, task):
-            raise self._error(f"has {task} labels, but the task is {options.task}; choose the task {task}")
-        return replace(options, task=task, named_labels=y.dtype.kind == "U")
+        if y.ndim == 2:
+            self.n_labels = y.shape[1]
+            return replace(options, task="multilabel", named_labels=False)
+        labels = LabelScan(keeps_text=True)
+        labels.look_at(y.tolist())
+        return labels.completed(options)
 
-    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        yield Batch(*self._arrays)
+    def _blocks(self, options: ReadOptions) -> Iterator[tuple[range, range]]:
+        n_rows = self._arrays[0].shape[0]
+        if n_rows > 0:
+            yield range(1, n_rows + 1), range(n_rows)
 
-    def _error(self, reason: str, row: int | None = None) -> FormatError:
-        return FormatError(self.path, reason, row=row)
+    def _features(self, rows: Any, options: ReadOptions) -> Any:
+        X = self._arrays[0][: len(rows)]
+        if not np.isfinite(X.data if scipy.sparse.issparse(X) else X).all():
+            raise ValueError("X must be finite in float32, but it contains NaN or infinity")
+        return X
+
+    def _labels(self, rows: Any, options: ReadOptions) -> Sequence[Any]:
+        y = self._arrays[1][: len(rows)]
+        if y.ndim == 1:
+            return y.tolist()
+        if not np.isfinite(y.data).all():
+            raise ValueError("Y must be finite, but it contains NaN or infinity")
+        return [tuple(labels.tolist()) for labels in np.split(y.indices, y.indptr[1:-1])]
 
     @cached_property
     def _arrays(self) -> tuple[Any, Any]:
-        """The checked rows, and their labels, if they are read."""
+        """The rows, and their labels, if they are read."""
         arrays = _contents(self.path, "X")
         if "X" not in arrays:
-            raise self._error(f"must contain an array X, but contains {', '.join(arrays) or 'no arrays'}")
-        X = self._checked_rows(arrays["X"])
+            raise FormatError(self.path, f"must contain an array X, but contains {', '.join(arrays) or 'no arrays'}")
+        X = self._rows(arrays["X"])
         if not self.options.with_labels:
             return X, None
         if self.options.labels_file is not None:
@@ -56,42 +74,30 @@ class ArraysSource(Source):
                 arrays = {"y": next(iter(arrays.values()))}
         y = arrays.get("y", arrays.get("Y"))
         if y is None:
-            raise self._error("has no array y or Y with labels; add one, or name a labels file")
-        return X, self._checked_labels(y, X.shape[0])
-
-    def _checked_rows(self, X: Any) -> Any:
-        if X.ndim != 2 or X.dtype.kind not in "fiub" or X.shape[1] == 0:
-            raise self._error(f"X must be numbers of shape (rows, features), got {X.dtype} of shape {X.shape}")
-        width, sparse = self.options.n_features or X.shape[1], scipy.sparse.issparse(X)
-        if sparse and width > X.shape[1]:
-            X.resize(X.shape[0], width)
-        if X.shape[1] != width:
-            raise self._error(f"X must have {width} features, got {X.shape[1]}")
-        with np.errstate(over="ignore"):
-            X = X.astype(np.float32)
-        bad = np.flatnonzero(~np.isfinite(X.data if sparse else X))
-        if bad.size > 0:
-            row = int(X.indptr.searchsorted(bad[0], side="right")) if sparse else int(bad[0]) // width + 1
-            raise self._error("X must be finite in float32, but it contains NaN or infinity", row)
-        return X
-
-    def _checked_labels(self, y: Any, n_rows: int) -> Any:
+            raise FormatError(self.path, "has no array y or Y with labels; add one, or name a labels file")
+        n_rows = X.shape[0]
         if y.ndim not in (1, 2) or y.shape[0] != n_rows or y.dtype.kind not in "fiubU":
             wanted = f"labels must be numbers or text of shape ({n_rows},) or ({n_rows}, n_labels)"
-            raise self._error(f"{wanted}, got {y.dtype} of shape {y.shape}")
+            raise FormatError(self.path, f"{wanted}, got {y.dtype} of shape {y.shape}")
+        if y.dtype.kind == "b":
+            y = y.astype(np.int8)
         if y.ndim == 2:
-            Y = scipy.sparse.csr_array(y)
-            if not np.isfinite(Y.data).all():
-                raise self._error("Y must be finite, but it contains NaN or infinity")
-            Y = scipy.sparse.csr_array(Y != 0, dtype=np.int8)
-            Y.sort_indices()
-            return Y
-        if y.dtype.kind == "U":
-            return y
-        is_wrong = ~np.isfinite(y) | (np.trunc(y) != y)
-        if is_wrong.any():
-            raise self._error(f"labels must be integers or text, got {y[is_wrong][0]}", int(is_wrong.argmax()) + 1)
-        return y.astype(np.int64)
+            y = scipy.sparse.csr_array(y)
+            y.eliminate_zeros()
+        return X, y
+
+    def _rows(self, X: Any) -> Any:
+        if X.ndim != 2 or X.dtype.kind not in "fiub" or X.shape[1] == 0:
+            raise FormatError(
+                self.path, f"X must be numbers of shape (rows, features), got {X.dtype} of shape {X.shape}"
+            )
+        width = self.options.n_features or X.shape[1]
+        if scipy.sparse.issparse(X) and width > X.shape[1]:
+            X.resize(X.shape[0], width)
+        if X.shape[1] != width:
+            raise FormatError(self.path, f"X must have {width} features, got {X.shape[1]}")
+        with np.errstate(over="ignore"):
+            return X.astype(np.float32)
 
 
 def _contents(path: str | PathLike[str], name: str) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Data files: errors, checks before reading, and decompression."""
 
 import gzip
-import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -27,14 +26,6 @@ class FormatError(ValueError):
         super().__init__(f"{path}{place}: {reason}")
 
 
-class CellError(ValueError):
-    """A cell of a column has an invalid value. ``position`` is its place in the column, from 0."""
-
-    def __init__(self, position: Any, reason: str) -> None:
-        super().__init__(reason)
-        self.position = int(position)
-
-
 def check_file(path: Path) -> None:
     """Raise FormatError if the file is missing, empty or not a regular file."""
     if not path.exists():
@@ -52,40 +43,28 @@ def files_of(path: Path) -> list[Path]:
     return sorted([*path.glob("*.parquet"), *path.glob("*.pq")]) if path.is_dir() else [path]
 
 
-class _WatchedFile(io.FileIO):
-    """A file that reports its position after each reading."""
-
-    watch: Callable[[int], Any] = staticmethod(lambda position: None)
-
-    def readinto(self, buffer: Any) -> int | None:
-        n_bytes = super().readinto(buffer)
-        self.watch(self.tell())
-        return n_bytes
-
-
 @contextmanager
-def open_text(path: Path, watch: Callable[[int], Any] | None = None) -> Iterator[BinaryIO]:
-    """Open a plain or gzip-compressed file. Errors while reading raise FormatError.
+def open_text(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
+    """Open a plain or gzip-compressed file. Yield its decompressed and its stored bytes, for example for ``tell``.
 
-    ``watch`` is called repeatedly with the position in the (compressed) file.
+    Errors while reading raise FormatError.
     """
     try:
-        with _WatchedFile(path) as raw, io.BufferedReader(raw, 1 << 16) as stored:
-            raw.watch = watch or raw.watch
+        with path.open("rb") as stored:
             file: Any = gzip.GzipFile(fileobj=stored) if stored.peek(2).startswith(_GZIP_MAGIC) else stored
             if file.peek(3).startswith(_BYTE_ORDER_MARK):
                 file.read(3)
-            yield file
+            yield file, stored
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FormatError(path, "is damaged or truncated: gzip cannot decompress it; use a complete copy") from error
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
 
 
-def first_line(path: Path, *, comments: bool = False) -> bytes:
-    """Return the first non-blank line of a file, up to a megabyte; with ``comments``, skip lines that start with #."""
-    with open_text(path) as file:
+def first_line(path: Path) -> bytes:
+    """Return the first line of a file that is neither blank nor a comment (#), up to a megabyte."""
+    with open_text(path) as (file, _):
         while line := file.readline(_MAX_BYTES_OF_A_LINE):
-            if line.strip() and not (comments and line.lstrip().startswith(b"#")):
+            if line.strip() and not line.lstrip().startswith(b"#"):
                 return line
     return b""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -9,29 +10,9 @@ import numpy as np
 import scipy.sparse
 
 from .._arrays import label_array
-from ._files import CellError
-from ._source import ReadOptions
+from ._options import ReadOptions
 
-MAX_LABELS = 2**31 - 1
-END_OF_CLASSES = 2**53  # float64 represents all smaller integers exactly
-
-
-def _whole_number(text: str) -> int | None:
-    """Parse an integer such as "7" or "7.0". Return None if the text is not an integer below 2**53."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    if "_" in text or number % 1 != 0 or abs(number) >= END_OF_CLASSES:  # Python would read "1_0" as the number 10
-        return None
-    return int(number)
-
-
-def _is_number(label: Any) -> bool:
-    """Return whether a label is a number, or a text that is written in the same way, so not "007" or "1e3"."""
-    if isinstance(label, str):
-        return str(_whole_number(label)) == label
-    return isinstance(label, int | float) and not isinstance(label, bool)
+_END_OF_CLASSES = 2**53  # float64 represents all smaller integers exactly
 
 
 class LabelScan:
@@ -44,19 +25,16 @@ class LabelScan:
         self._keeps_text = keeps_text
         self._has_lists = self._has_commas = False
         self._are_named_classes = self._are_named_labels = False  # as cells, or as parts of cells
-        self._by_type: dict[bool, Any] = {}  # by whether it is a str, the first label
-        self._names: set[str] = set()  # all labels, as parts of cells
+        self._labels: dict[Any, None] = {}  # all labels, as parts of cells, in order
 
     def look_at(self, cells: Iterable[Any]) -> None:
-        """Look at the labels of more rows."""
-        for cell in _distinct(cells)[1]:
-            labels = _split(cell)
-            for label in labels:
-                self._by_type.setdefault(isinstance(label, str), label)
-                self._names.add(str(label))
+        """Look at the labels of more rows. Raise ValueError for a list of numbers and names."""
+        for cell in dict.fromkeys(cells):
+            labels = _parts(cell)
+            self._labels.update(dict.fromkeys(labels))
             if isinstance(cell, tuple):
                 self._has_lists = True
-                self._are_named_labels |= any(isinstance(label, str) for label in cell)
+                self._are_named_labels |= any(isinstance(label, str) for label in labels)
             elif isinstance(cell, str):
                 self._has_commas |= "," in cell
                 self._are_named_classes |= self._keeps_text or not _is_number(cell)
@@ -72,55 +50,53 @@ class LabelScan:
         several = self._has_lists or (self._has_commas and not self._are_named_labels)
         task = options.task or ("multilabel" if several else "multiclass")
         named = self._are_named_labels if task == "multilabel" else self._are_named_classes
-        if named and len(self._by_type) == 2:
-            mixed = f"text such as {self._by_type[True]!r:.50} with numbers such as {self._by_type[False]!r:.50}"
+        texts = [label for label in self._labels if isinstance(label, str)]
+        if named and 0 < len(texts) < len(self._labels):
+            number = next(label for label in self._labels if not isinstance(label, str))
+            mixed = f"text such as {texts[0]!r:.50} with numbers such as {number!r:.50}"
             raise ValueError(f"the labels mix {mixed}: write all of them as text or as numbers")
         named = named if options.named_labels is None else options.named_labels
         names: tuple[str, ...] = ()
         if named and task == "multilabel":
-            names = tuple(dict.fromkeys([*options.label_names, *sorted(self._names)]))
+            names = tuple(dict.fromkeys([*options.label_names, *sorted(map(str, self._labels))]))
         return replace(options, task=task, named_labels=named, label_names=names)
 
 
-def convert_labels(cells: Iterable[Any], options: ReadOptions, n_labels: int) -> Any:
+def convert_labels(cells: Iterable[Any], options: ReadOptions, n_labels: int, max_labels: int) -> Any:
     """Return the classes of cells, or an indicator matrix with at least ``n_labels`` columns.
 
-    Raise CellError for the first cell with an invalid label.
+    Raise ValueError for an invalid label.
     """
-    several = options.task == "multilabel"
-    places = {name: i for i, name in enumerate(options.label_names)}
-    codes, distinct = _distinct(cells)
-    values: list[Any] = []
-    for code, cell in enumerate(distinct):
-        try:
-            if not several and cell is None:
-                raise ValueError("has no label")
-            labels = _split(cell) if several else [cell]
+    if options.task == "multilabel":
+        places = {name: i for i, name in enumerate(options.label_names)}
+
+        @lru_cache(None, typed=True)
+        def labels_of(cell: Any) -> list[int]:
             if options.named_labels:
-                found: list[Any] = [places[str(label)] if several else str(label) for label in labels]
-            else:
-                found = list(map(_number, labels))
-                if several:
-                    check_labels(found, MAX_LABELS)
-            values.append(found if several else found[0])
-        except ValueError as error:
-            raise CellError(codes.index(code), str(error)) from None
-    if several:
-        return indicator([values[code] for code in codes], max(n_labels, len(places)))
-    classes = [values[code] for code in codes]
+                return [places[str(label)] for label in _parts(cell)]
+            return [_checked(_number(label), max_labels) for label in _parts(cell)]
+
+        return _indicator(list(map(labels_of, cells)), max(n_labels, len(places)))
+
+    @lru_cache(None, typed=True)
+    def class_of(cell: Any) -> Any:
+        if cell is None:
+            raise ValueError("has no label")
+        return str(cell) if options.named_labels else _number(cell)
+
+    classes = list(map(class_of, cells))
     return label_array("labels", classes) if options.named_labels else np.array(classes, np.int64)
 
 
-def check_labels(labels: Iterable[int], n_labels: int) -> None:
-    """Raise ValueError unless all labels are numbered from 0 to ``n_labels - 1``."""
-    for label in labels:
-        if label < 0:
-            raise ValueError(f"label {label} is negative: multilabel labels must be numbered from 0")
-        if label >= n_labels:
-            raise ValueError(f"label {label} is too large: labels must be between 0 and {n_labels - 1}")
+def _checked(label: int, max_labels: int) -> int:
+    if label < 0:
+        raise ValueError(f"label {label} is negative: multilabel labels must be numbered from 0")
+    if label >= max_labels:
+        raise ValueError(f"label {label} is too large: labels must be between 0 and {max_labels - 1}")
+    return label
 
 
-def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr_array:
+def _indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr_array:
     """Return the int8 indicator matrix of the label lists, with at least ``max(n_labels, 1)`` columns."""
     indices = np.fromiter(chain.from_iterable(lists), np.int64)
     offsets = np.concatenate([[0], np.cumsum([len(labels) for labels in lists], dtype=np.int64)])
@@ -131,6 +107,24 @@ def indicator(lists: Sequence[Sequence[int]], n_labels: int) -> scipy.sparse.csr
     return matrix
 
 
+def _whole_number(text: str) -> int | None:
+    """Parse an integer such as "7" or "7.0". Return None if the text is not an integer below 2**53."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if "_" in text or number % 1 != 0 or abs(number) >= _END_OF_CLASSES:  # Python would read "1_0" as the number 10
+        return None
+    return int(number)
+
+
+def _is_number(label: Any) -> bool:
+    """Return whether a label is a number, or a text that is written in the same way, so not "007" or "1e3"."""
+    if isinstance(label, str):
+        return str(_whole_number(label)) == label
+    return isinstance(label, int | float) and not isinstance(label, bool)
+
+
 def _number(label: Any) -> int:
     number = _whole_number(str(label))
     if number is None:
@@ -138,27 +132,12 @@ def _number(label: Any) -> int:
     return number
 
 
-def _split(cell: Any) -> Sequence[Any]:
+def _parts(cell: Any) -> Sequence[Any]:
     """Return the labels of a cell, which are separated by commas in a text."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(",")] if cell.strip() else []
-    return cell if isinstance(cell, tuple) else [] if cell is None else [cell]
-
-
-def _distinct(cells: Iterable[Any]) -> tuple[list[int], list[Any]]:
-    """Return the code of each cell and the distinct cells. Lists become tuples, and missing values None."""
-    codes: dict[Any, int] = {}
-    found = []
-    for position, cell in enumerate(cells):
-        value = cell if isinstance(cell, str) else _as_value(position, cell)
-        found.append(codes.setdefault((type(value), value), len(codes)))  # 1 and True are different labels
-    return found, [value for _, value in codes]
-
-
-def _as_value(position: int, cell: Any) -> Any:
-    if not isinstance(cell, list | np.ndarray):
-        return None if cell is None or cell != cell else cell  # NaN is a missing value
-    labels = tuple(np.asarray(cell, object).tolist())
-    if not all(isinstance(label, str) for label in labels) and not all(isinstance(x, int | float) for x in labels):
-        raise CellError(position, "labels must be a list of numbers or a list of text")
-    return labels
+    if not isinstance(cell, tuple):
+        return [] if cell is None else [cell]
+    if not all(isinstance(label, str) for label in cell) and not all(isinstance(x, int | float) for x in cell):
+        raise ValueError("labels must be a list of numbers or a list of text")
+    return cell

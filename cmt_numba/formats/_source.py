@@ -1,8 +1,11 @@
-"""Options for reading a data file, batches of its rows, and the base class of the readers."""
+"""Batches of rows, and the base class of the readers."""
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +13,8 @@ import numpy as np
 import scipy.sparse
 
 from ._files import FormatError, files_of, open_text
+from ._labels import convert_labels
+from ._options import ReadOptions
 
 
 class Batch(NamedTuple):
@@ -28,41 +33,6 @@ class Batch(NamedTuple):
         return Batch(self.X[start:stop], None if self.y is None else self.y[start:stop])
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """Options for reading a file."""
-
-    format: str | None = None
-    """A key of :data:`cmt_numba.formats.FORMATS`. By default, detected from the file's suffix or first line."""
-    task: str | None = None
-    """"multiclass" (one class per row) or "multilabel". By default, detected from the labels."""
-    n_features: int | None = None
-    """The number of features of sparse rows. By default, read from the header or counted in a pass over the file."""
-    named_labels: bool | None = None
-    """Whether classes or labels are text rather than integers. By default, detected from the labels."""
-    label_names: tuple[str, ...] = ()
-    """The names of labels 0, 1, 2, ..., if each row has any number of named labels. New names are appended."""
-    label: str | None = "label"
-    """The label column of a table. If None, the column "label" or, if the table has no such column, the last one."""
-    text: tuple[str, ...] = ()
-    """Columns of a table to read as text, one text per row. If empty, all other columns are features."""
-    n_bits: int | None = None
-    """Hash words of text columns, or feature names of Vowpal Wabbit, into ``2**n_bits`` features. By default, rows of
-    text columns are texts, and feature names are hashed with 18 bits."""
-    ignore: tuple[str, ...] = ()
-    """Columns of a table to ignore."""
-    columns: tuple[str, ...] | None = None
-    """The feature columns of a table, in order. By default, all columns except ``label`` and ``ignore``."""
-    kinds: tuple[str, ...] | None = None
-    """Kinds of a table's columns, such as ``("age=number", "city=category", "body=text")``. The kinds of other columns
-    are detected, and identifiers of rows are ignored. Rows are then data frames, with NaN for missing numbers and an
-    empty string for other missing values. By default, and in tables with lists of numbers, rows are arrays."""
-    labels_file: str | None = None
-    """A second file, with the labels of a SciPy sparse matrix."""
-    with_labels: bool = True
-    """Whether to read labels."""
-
-
 class Source(ABC):
     """A data file, and the options for reading it.
 
@@ -73,10 +43,15 @@ class Source(ABC):
     format: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     """The suffixes of files with this format."""
+    unit: ClassVar[str] = "line"
+    """How errors name a row: "line" or "row"."""
     block_bytes = 1 << 20
     """The approximate size of the blocks of lines that are parsed at once."""
     rows_in_a_frame = 4096
     """The maximum number of rows of a table that are read at once."""
+    n_labels = 0
+    """The number of labels that the file states. Indicator matrices have at least as many columns."""
+    max_labels = 2**31 - 1
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
@@ -99,19 +74,62 @@ class Source(ABC):
         """Return the options completed with the task, the number of features and the type of labels."""
 
     @abstractmethod
+    def _blocks(self, options: ReadOptions) -> Iterator[tuple[Sequence[int], Any]]:
+        """Yield the rows in blocks of bounded size, such as lists of lines, each with the numbers of its rows."""
+
+    @abstractmethod
+    def _features(self, rows: Any, options: ReadOptions) -> Any:
+        """Convert a block of rows to features. Raise ValueError if a row is invalid."""
+
+    @abstractmethod
+    def _labels(self, rows: Any, options: ReadOptions) -> Sequence[Any]:
+        """Return the labels of a block of rows, one cell per row: text, a number, a tuple of them, or None."""
+
+    def _converted(self, convert: Callable[[Any], Any], numbers: Sequence[int], rows: Any) -> Any:
+        """Return ``convert(rows)``. If it fails, raise FormatError with the number of the first invalid row."""
+        try:
+            return convert(rows)
+        except (ValueError, OverflowError) as error:
+            reasons = {len(rows): str(error)}
+
+        def fails(n_rows: int) -> bool:
+            try:
+                convert(rows[:n_rows])
+            except (ValueError, OverflowError) as error:
+                reasons[n_rows] = str(error)
+            return n_rows in reasons
+
+        n_rows = bisect_left(range(len(rows)), True, lo=1, key=fails)
+        raise FormatError(self.path, " ".join(reasons[n_rows].split()), **{self.unit: numbers[n_rows - 1]})
+
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         """Yield the rows in chunks of bounded size."""
+        n_labels = self.n_labels
+        for numbers, rows in self._blocks(options):
+            batch = self._converted(partial(self._batch, options, n_labels), numbers, rows)
+            n_labels = batch.y.shape[1] if scipy.sparse.issparse(batch.y) else 0
+            yield batch
+        self.watch(self.extent)
 
-    def _open(self) -> Any:
-        return open_text(self.path, self.watch)
+    def _batch(self, options: ReadOptions, n_labels: int, rows: Any) -> Batch:
+        X, y = self._features(rows, options), None
+        if options.with_labels:
+            y = convert_labels(self._labels(rows, options), options, n_labels, self.max_labels)
+        return Batch(X, y)
 
-    def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield the lines of the file in blocks, each with the number of its first line, from 1."""
-        with self._open() as file:
+    def _lines(
+        self, is_row: Callable[[bytes], Any] = bytes.strip, n_headers: int = 0
+    ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+        """Yield the lines of a text file that are rows (by default, not blank) in blocks, with their numbers."""
+        with open_text(self.path) as (file, stored):
             number = 1
             while lines := file.readlines(self.block_bytes):
-                yield number, lines
+                self.watch(stored.tell())
+                kept = [(n, line) for n, line in enumerate(lines, number) if n > n_headers and is_row(line)]
                 number += len(lines)
+                if kept:
+                    numbers, lines = zip(*kept, strict=True)
+                    yield numbers, lines
 
     def batches(self, size: int | Callable[[int], int] = 1000) -> Iterator[Batch]:
         """Yield the rows in order. At most one batch and one chunk are in memory.
@@ -139,10 +157,7 @@ class Source(ABC):
 
     def read(self) -> Batch:
         """Return all rows of the file."""
-        chunks = list(self._chunks(self.resolved()))
-        if not any(chunk.X.shape[0] for chunk in chunks):
-            raise FormatError(self.path, "has no rows")
-        return _concatenate(chunks)
+        return next(self.batches(sys.maxsize))
 
 
 def _concatenate(batches: list[Batch]) -> Batch:

@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from ._files import CellError, FormatError, files_of, first_line
-from ._kinds import cells_of, convert_column, is_id, kind_of, kinds_of
-from ._labels import LabelScan, convert_labels
-from ._source import Batch, ReadOptions, Source
+from ._columns import cells_of, convert_column, is_id, kind_of, kinds_of
+from ._files import FormatError, files_of, first_line, open_text
+from ._labels import LabelScan
+from ._options import ReadOptions
+from ._source import Source
 
 _CELLS_IN_A_FRAME = 1 << 18
 _ROWS_OF_NAMES = 1000
@@ -26,6 +27,7 @@ _ROWS_OF_NAMES = 1000
 class TableSource(Source):
     """A table with named columns. One column has labels; the features are numbers, or the words of text columns."""
 
+    unit = "row"
     has_types: ClassVar[bool] = True
     """Whether the file distinguishes the text "7" from the number 7."""
 
@@ -35,38 +37,41 @@ class TableSource(Source):
 
     @abstractmethod
     def _frames(self, columns: list[str], n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
-        """Yield frames of up to ``n_rows`` rows. The columns ``as_text`` are not parsed."""
+        """Yield frames of ``n_rows`` rows, indexed by row or line number. The columns ``as_text`` are not parsed."""
 
     def _scanned(self) -> ReadOptions:
         options = self._with_columns()
-        columns, label = options.columns or (), str(options.label)
-        given = kinds_of(options.kinds or ())
+        columns, given = options.columns or (), kinds_of(options.kinds or ())
         for name in given:
             if name not in columns:
                 reason = f"kinds must name feature columns, which are {', '.join(map(repr, columns))}, got {name!r}"
                 raise FormatError(self.path, reason)
         unknown = [] if options.kinds is None else [name for name in columns if name not in given]
-        finds_labels = _finds_labels(options)
-        wanted = [*unknown, *([label] if finds_labels else [])]
+        # Labels are scanned for the task, for the type of labels, and for new names.
+        is_known = options.named_labels is not None and (options.task == "multiclass" or not options.named_labels)
+        finds_labels = options.with_labels and (options.task is None or not is_known)
+        wanted = [*unknown, *([str(options.label)] if finds_labels else [])]
         if not wanted:
             return options
-        labels = LabelScan(keeps_text=self.has_types)
-        kinds: dict[str, str] = {}
-        ids: set[str] = set()
-        n_read = 0
-        for frame in self._frames(wanted, max(1000, _CELLS_IN_A_FRAME // (len(columns) + 1)), {label}):
-            if n_read == 0:
-                ids = {name for name in unknown if is_id(name, frame[name])}
+        labels, kinds, ids = LabelScan(keeps_text=self.has_types), dict[str, str](), set[str]()
+
+        def look_at(frame: Any) -> None:
             for name in unknown:  # the first frame with other values than numbers decides
                 if kinds.get(name, "number") == "number":
                     kinds[name] = kind_of(frame[name])
-            with self._locating(n_read):
-                labels.look_at(cells_of(frame[label]) if finds_labels else ())
-            n_read += len(frame)
+            if finds_labels:
+                labels.look_at(self._labels(frame, options))
+
+        n_rows = max(1000, _CELLS_IN_A_FRAME // (len(columns) + 1))
+        for frame in self._frames(wanted, n_rows, {str(options.label)}):
+            ids = ids if kinds else {name for name in unknown if is_id(name, frame[name])}
+            self._converted(look_at, frame.index, frame)
         if options.kinds is not None:
             options = self._with_kinds(options, kinds | given, ids if len(ids) < len(columns) else set())
-        with self._locating():
+        try:
             return labels.completed(options) if finds_labels else options
+        except ValueError as error:
+            raise FormatError(self.path, str(error)) from error
 
     def _with_columns(self) -> ReadOptions:
         """Return options with the label column and the feature columns."""
@@ -102,50 +107,26 @@ class TableSource(Source):
         found = None if lists else tuple(f"{name}={kinds[name]}" for name in kept)
         return replace(options, kinds=found, columns=kept, ignore=ignored)
 
-    def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
-        label, kinds = str(options.label), kinds_of(options.kinds or ())
-        as_text = {label, *(name for name, kind in kinds.items() if kind != "number")}
+    def _blocks(self, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
+        kinds, label = kinds_of(options.kinds or ()), str(options.label)
         wanted = [*(options.columns or ()), *([label] if options.with_labels else [])]
+        as_text = {label, *(name for name, kind in kinds.items() if kind != "number")}
         n_rows = max(1, min(self.rows_in_a_frame, _CELLS_IN_A_FRAME // len(wanted)))
-        n_read = n_labels = 0
         for frame in self._frames(wanted, n_rows, as_text):
-            X, y = self._features(frame, options, kinds, n_read), None
-            if options.with_labels:
-                with self._locating(n_read):
-                    y = convert_labels(cells_of(frame[label]), options, n_labels)
-                n_labels = y.shape[1] if options.task == "multilabel" else 0
-            yield Batch(X, y)
-            n_read += len(frame)
+            yield frame.index, frame
 
-    def _features(self, frame: Any, options: ReadOptions, kinds: dict[str, str], n_read: int) -> Any:
+    def _labels(self, rows: Any, options: ReadOptions) -> Sequence[Any]:
+        return cells_of(rows[str(options.label)])
+
+    def _features(self, rows: Any, options: ReadOptions) -> Any:
+        kinds = dict.fromkeys(options.text, "text") or kinds_of(options.kinds or ())
+        converted = {name: convert_column(rows[name], kinds.get(name)) for name in options.columns or ()}
         if options.text:
-            columns = [convert_column(frame[name], "text") for name in options.columns or ()]
-            texts = np.array([" ".join(row) for row in zip(*columns, strict=True)], object)
+            texts = np.array([" ".join(row) for row in zip(*converted.values(), strict=True)], object)
             return texts if options.n_bits is None else _hashed_words(texts, options.n_bits)
         from pandas import DataFrame
 
-        converted = {}
-        for name in options.columns or ():
-            with self._locating(n_read, f"column {name!r} "):
-                converted[name] = convert_column(frame[name], kinds.get(name))
         return DataFrame(converted) if kinds else np.column_stack(list(converted.values()))
-
-    @contextmanager
-    def _locating(self, n_read: int = 0, prefix: str = "") -> Iterator[None]:
-        """Add the file and, for errors in cells, the row to errors. ``n_read`` rows were read before the frame."""
-        try:
-            yield
-        except FormatError:
-            raise
-        except ValueError as error:
-            row = n_read + error.position + 1 if isinstance(error, CellError) else None
-            raise FormatError(self.path, prefix + " ".join(str(error).split()), row=row) from error
-
-
-def _finds_labels(options: ReadOptions) -> bool:
-    """Return whether the labels must be scanned for the task, the type of labels, or new names."""
-    is_known = options.named_labels is not None and (options.task == "multiclass" or not options.named_labels)
-    return options.with_labels and (options.task is None or not is_known)
 
 
 class CsvSource(TableSource):
@@ -168,29 +149,26 @@ class CsvSource(TableSource):
 
     def _frames(self, columns: list[str] | None, n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
         from pandas import read_csv
+        from pandas.errors import ParserWarning
 
         words = {"keep_default_na": False, "na_values": [""]}  # "NA" and "None" can be words or classes
         types = dict.fromkeys(as_text, "object")
         options: Any = {"index_col": False, "low_memory": False, "dtype": types, "chunksize": n_rows, **words}
-        with (
-            self._open() as file,
-            self._locating(prefix="is not a valid table: "),
-            read_csv(file, sep=self._separator(), **options) as frames,
-        ):
-            while (frame := _next_frame(frames)) is not None:
-                yield frame if columns is None else frame[columns]
-
-
-def _next_frame(frames: Iterator[Any]) -> Any:
-    """Return the next frame of a CSV file, or None. Raise ValueError if rows have more values than the header."""
-    from pandas.errors import ParserWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ParserWarning)
-        try:
-            return next(frames, None)
-        except ParserWarning as error:
-            raise ValueError(str(error)) from error
+        with open_text(self.path) as (file, stored):
+            try:
+                with read_csv(file, sep=self._separator(), **options) as frames:
+                    while True:
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("error", ParserWarning)  # rows have more values than the header
+                            frame = next(frames, None)
+                        if frame is None:
+                            break
+                        self.watch(stored.tell())
+                        frame.index += 1
+                        yield frame if columns is None else frame[columns]
+            except (ValueError, ParserWarning) as error:
+                reason = " ".join(str(error).split())
+                raise FormatError(self.path, f"is not a valid table: {reason}") from error
 
 
 class JsonlSource(TableSource):
@@ -201,44 +179,38 @@ class JsonlSource(TableSource):
 
     format = "jsonl"
     suffixes = (".jsonl", ".ndjson")
+    unit = "line"
 
     def _names(self) -> list[str]:
-        with self._open() as file:
-            rows = list(islice(self._rows(file), _ROWS_OF_NAMES))
+        rows = list(islice(self._rows(), _ROWS_OF_NAMES))
         if not rows:
             raise FormatError(self.path, "has no rows")
-        return list(dict.fromkeys(name for row in rows for name in row))
+        return list(dict.fromkeys(name for _, row in rows for name in row))
 
     def _frames(self, columns: list[str], n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
         from pandas import DataFrame
 
-        with self._open() as file:
-            lines = self._rows(file)
-            n_read = 0
-            while rows := list(islice(lines, n_rows)):
-                for number, row in enumerate(rows, n_read + 1):
-                    name = next((name for name in columns if type(row.get(name)) is dict), None)
-                    if name is not None:
-                        reason = f"field {name!r} is an object; it must be text, a number or a list"
-                        raise FormatError(self.path, reason, row=number)
-                cells = [[row.get(name) for name in columns] for row in rows]
-                yield DataFrame(cells, columns=columns, dtype=object)
-                n_read += len(rows)
+        rows = self._rows()
+        while taken := list(islice(rows, n_rows)):
+            numbers, objects = zip(*taken, strict=True)
+            yield DataFrame(list(objects), numbers, columns, dtype=object)
 
-    def _rows(self, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                if rb"\ud" in line.lower():
-                    json.dumps(row, ensure_ascii=False).encode()  # fails for lone surrogates
-            except (ValueError, RecursionError) as error:
-                raise FormatError(self.path, f"is not JSON: {error}", line=number) from None
-            if type(row) is not dict:
-                reason = f'must be a JSON object such as {{"text": "hello", "label": "a"}}, got {row!r:.50}'
-                raise FormatError(self.path, reason, line=number)
-            yield row
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for numbers, lines in self._lines():
+            yield from zip(numbers, self._converted(_parse_objects, numbers, lines), strict=True)
+
+
+def _parse_objects(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in lines]
+        if any(rb"\ud" in line.lower() for line in lines):
+            json.dumps(rows, ensure_ascii=False).encode()  # fails for lone surrogates
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    for row in rows:
+        if type(row) is not dict:
+            raise ValueError(f'must be a JSON object such as {{"text": "hello", "label": "a"}}, got {row!r:.50}')
+    return rows
 
 
 class ParquetSource(TableSource):
@@ -251,34 +223,42 @@ class ParquetSource(TableSource):
     suffixes = (".parquet", ".pq")
 
     def _names(self) -> list[str]:
+        from pyarrow.parquet import read_schema
+
         first, *others = files_of(self.path)
-        names = self._opened(first).schema_arrow.names
+        with _naming_damage(first):
+            names = list(read_schema(first).names)
         for path in others:
-            if set(found := self._opened(path).schema_arrow.names) != set(names):
+            with _naming_damage(path):
+                found = read_schema(path).names
+            if set(found) != set(names):
                 raise FormatError(path, f"must have the same columns as {first.name}, got {_listed(found)}")
-        return list(names)
-
-    def _opened(self, path: Path) -> Any:
-        from pyarrow import parquet
-
-        try:
-            return parquet.ParquetFile(path)
-        except (ValueError, OSError) as error:  # the errors of pyarrow are ValueErrors
-            raise FormatError(path, f"is not a Parquet file, or is damaged: {error}") from error
+        return names
 
     def _frames(self, columns: list[str], n_rows: int, as_text: Collection[str]) -> Iterator[Any]:
-        n_before = 0
+        from pyarrow.parquet import ParquetFile
+
+        n_before = n_bytes = 0
         for path in files_of(self.path):
-            try:
-                with self._opened(path) as file:
-                    n_read, n_bytes = 0, path.stat().st_size
-                    for batch in file.iter_batches(batch_size=n_rows, columns=columns):
-                        yield batch.to_pandas()
-                        n_read += batch.num_rows
-                        self.watch(n_before + n_bytes * n_read // file.metadata.num_rows)
-            except OSError as error:
-                raise FormatError(path, f"is damaged: {error}") from error
-            n_before += n_bytes
+            with _naming_damage(path), ParquetFile(path) as file:
+                n_read, n_rows_in_file = 0, file.metadata.num_rows
+                for batch in file.iter_batches(n_rows, columns=columns):
+                    frame = batch.to_pandas()
+                    first = n_before + n_read + 1
+                    frame.index = range(first, first + len(frame))
+                    yield frame
+                    n_read += len(frame)
+                    self.watch(n_bytes + path.stat().st_size * n_read // n_rows_in_file)
+            n_before += n_read
+            n_bytes += path.stat().st_size
+
+
+@contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OSError) as error:  # the errors of pyarrow are ValueErrors
+        raise FormatError(path, f"is not a Parquet file, or is damaged: {error}") from error
 
 
 def _hashed_words(texts: np.ndarray, n_bits: int) -> Any:

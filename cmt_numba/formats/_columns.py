@@ -1,12 +1,10 @@
-"""Kinds of table columns, and conversion of columns to numbers."""
+"""Kinds of table columns, and conversion of columns to numbers and text."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from ._files import CellError
 
 KINDS = ("number", "category", "text")
 
@@ -30,7 +28,7 @@ def kinds_of(given: Sequence[str]) -> dict[str, str]:
 def is_id(name: str, column: Any) -> bool:
     """Return whether a column has the name of an identifier, and a different integer or word in each row."""
     values = column.dropna()
-    if not _ID_NAME.fullmatch(name.strip()) or len(values) < 2 or is_list(values.iloc[0]):
+    if not _ID_NAME.fullmatch(name.strip()) or len(values) < 2 or _has_lists(values):
         return False
     texts = values.map(str)
     is_word = values.dtype.kind in "iu" or bool((texts.str.split().str.len() == 1).all() and values.dtype.kind != "f")
@@ -44,7 +42,7 @@ def kind_of(column: Any) -> str:
     "category" if values have on average at most five words and at least two occurrences, or else "text".
     """
     values = column.dropna()
-    if len(values) > 0 and is_list(values.iloc[0]):
+    if _has_lists(values):
         return "lists"
     if values[np.isnan(_as_numbers(values))].isin(_NO_NUMBER).all():
         return "number"
@@ -53,24 +51,41 @@ def kind_of(column: Any) -> str:
     return "category" if repeated and texts.str.split().str.len().mean() <= _MAX_WORDS else "text"
 
 
-def is_list(value: Any) -> bool:
-    """Return whether a cell contains a list."""
-    return isinstance(value, np.ndarray | list)
-
-
 def cells_of(column: Any) -> list[Any]:
-    """Return the cells of a column as a list, with None for missing values."""
-    return column.astype(object).where(column.notna(), None).tolist()
+    """Return the cells of a column as a list, with tuples for lists, and None for missing values."""
+    cells = column.astype(object).where(column.notna(), None).tolist()
+    for cell in cells:
+        if isinstance(cell, dict):
+            raise ValueError(f"column {column.name!r} contains an object; it must contain text, numbers or lists")
+    return [tuple(np.asarray(cell, object).tolist()) if _is_list(cell) else cell for cell in cells]
 
 
 def convert_column(column: Any, kind: str | None) -> Any:
     """Return a column as float32 without a kind, as float64 if it is a number, or else as a list of str.
 
-    Missing numbers become NaN, and other missing values the empty string.
+    Missing numbers become NaN with the kind "number", and other missing values the empty string.
     """
-    if kind is None:
-        return _from_lists(column) if len(column) > 0 and is_list(column.iloc[0]) else _without_missing(column)
-    return _to_floats(column) if kind == "number" else ["" if cell is None else str(cell) for cell in cells_of(column)]
+    if kind in ("category", "text"):
+        return ["" if cell is None else str(cell) for cell in cells_of(column)]
+    try:
+        if kind is None and _has_lists(column):
+            return _lists_to_matrix(column)
+        numbers = _to_numbers(column)
+        if kind == "number":
+            return numbers
+        if np.isnan(numbers).any():
+            raise ValueError("has no value; fill in the value, or exclude the row")
+        return numbers.astype(np.float32)
+    except ValueError as error:
+        raise ValueError(f"column {column.name!r} {error}") from None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, np.ndarray | list)
+
+
+def _has_lists(column: Any) -> bool:
+    return len(column) > 0 and _is_list(column.iloc[0])
 
 
 def _as_numbers(column: Any) -> np.ndarray:
@@ -78,51 +93,30 @@ def _as_numbers(column: Any) -> np.ndarray:
     from pandas import to_numeric
 
     if column.dtype.kind not in "fiub":
-        try:
-            column = to_numeric(column, errors="coerce")
-        except OverflowError:  # an integer is too large for float64; as text it converts to infinity
-            column = to_numeric(column.map(str), errors="coerce")
+        column = to_numeric(column, errors="coerce")
     return column.to_numpy(np.float64, na_value=np.nan)
 
 
-def _to_floats(column: Any) -> np.ndarray:
+def _to_numbers(column: Any) -> np.ndarray:
     """Return a column as float64, with NaN for missing values. All other values must be finite in float32."""
     numbers = _as_numbers(column)
-    bad = np.flatnonzero(~_are_finite(numbers) & column.notna().to_numpy())
-    bad = bad[~column.iloc[bad].isin(_NO_NUMBER).to_numpy()]
-    if bad.size > 0:
-        is_number = not np.isnan(numbers[bad[0]])
-        raise CellError(
-            bad[0], _NOT_FINITE if is_number else f"contains {column.iloc[bad[0]]!r}, which is not a number"
-        )
-    return numbers
-
-
-def _without_missing(column: Any) -> np.ndarray:
-    numbers = _to_floats(column).astype(np.float32)
-    missing = np.isnan(numbers)
-    if missing.any():
-        raise CellError(missing.argmax(), "has no value; fill in the value, or exclude the row")
-    return numbers
-
-
-def _from_lists(column: Any) -> np.ndarray:
-    width = len(column.iloc[0])
-    rows = []
-    for position, cell in enumerate(column):
-        try:
-            row = np.asarray(cell)
-        except (ValueError, OverflowError):  # ragged nested lists, or integers that are too large
-            row = np.empty((0, 0))
-        if row.shape != (width,) or row.dtype.kind not in "fiu":
-            raise CellError(position, f"must contain a list of {width} numbers in every row")
-        rows.append(row)
-    matrix = np.stack(rows)
-    if not (is_finite := _are_finite(matrix).all(axis=1)).all():
-        raise CellError(is_finite.argmin(), _NOT_FINITE)
-    return matrix.astype(np.float32)
-
-
-def _are_finite(numbers: np.ndarray) -> np.ndarray:
+    is_wrong = np.isnan(numbers) & (column.notna() & ~column.isin(_NO_NUMBER)).to_numpy()
+    if is_wrong.any():
+        raise ValueError(f"contains {column[is_wrong].iloc[0]!r}, which is not a number")
     with np.errstate(over="ignore"):
-        return np.isfinite(numbers.astype(np.float32))
+        if np.isinf(numbers.astype(np.float32)).any():
+            raise ValueError(_NOT_FINITE)
+    return numbers
+
+
+def _lists_to_matrix(column: Any) -> np.ndarray:
+    try:
+        with np.errstate(over="ignore"):
+            matrix = np.array(column.tolist(), np.float32)
+    except (ValueError, TypeError, OverflowError):  # lists of other lengths, other values, or too large integers
+        matrix = np.empty(0)
+    if matrix.ndim != 2:
+        raise ValueError(f"must contain a list of {len(column.iloc[0])} numbers in every row")
+    if not np.isfinite(matrix).all():
+        raise ValueError(_NOT_FINITE)
+    return matrix

@@ -1,4 +1,4 @@
-"""The list of readers, and detection of a file's format."""
+"""Opening of data files, and detection of their formats."""
 
 import re
 from dataclasses import replace
@@ -9,7 +9,8 @@ from typing import Any
 from ._arrays import ArraysSource
 from ._files import FormatError, check_file, files_of, first_line
 from ._lines import ExtremeSource, SvmlightSource
-from ._source import ReadOptions, Source
+from ._options import ReadOptions
+from ._source import Source
 from ._tables import CsvSource, JsonlSource, ParquetSource, TableSource
 from ._vowpal import VowpalSource
 
@@ -19,6 +20,12 @@ FORMATS: dict[str, type[Source]] = {
 }
 """The readers by format name."""
 
+_FIRST_LINES = {
+    "xc": rb"\s*\d+\s+\d+\s+\d+\s*$",
+    "jsonl": rb"\s*{",
+    "vw": rb".*\|",
+    "svmlight": rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$",
+}
 _TASKS = ("multiclass", "multilabel")
 
 
@@ -40,14 +47,13 @@ def open_data(path: str | PathLike[str], options: ReadOptions | None = None, **c
     """
     path = Path(path)
     options = replace(options or ReadOptions(), **changes)
-    if options.format is not None and options.format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {options.format!r}")
-    if options.task is not None and options.task not in _TASKS:
-        raise ValueError(f"task must be one of {', '.join(_TASKS)}, got {options.task!r}")
-    if options.n_bits is not None and not 1 <= options.n_bits <= 30:
-        raise ValueError(f"n_bits must be between 1 and 30, got {options.n_bits}")
-    if options.n_features is not None and not 1 <= options.n_features < 2**31:
-        raise ValueError(f"n_features must be between 1 and {2**31 - 1}, got {options.n_features}")
+    for name, choices in (("format", FORMATS), ("task", _TASKS)):
+        if getattr(options, name) not in (None, *choices):
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(options, name)!r}")
+    for name, most in (("n_bits", 30), ("n_features", 2**31 - 1)):
+        value = getattr(options, name)
+        if value is not None and not 1 <= value <= most:
+            raise ValueError(f"{name} must be between 1 and {most}, got {value}")
     files = files_of(path) if options.format in (None, ParquetSource.format) else [path]
     for file in files or [path]:
         check_file(file)
@@ -67,18 +73,13 @@ def _format_of(path: Path) -> str:
     """Return the format of a file, detected from its suffix or else from its first line."""
     if path.is_dir():
         return ParquetSource.format
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     for reader in FORMATS.values():
-        if suffixes and suffixes[-1] in reader.suffixes:
+        if suffix.lower() in reader.suffixes:
             return reader.format
-    line = first_line(path, comments=True)
-    if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", line):
-        return ExtremeSource.format
-    if line.lstrip().startswith(b"{"):
-        return JsonlSource.format
-    if b"|" in line:
-        return VowpalSource.format
-    if re.match(rb"\s*[-+.,\deE]*(\s+qid:\d+)?(\s+\d+:\S+)+\s*(#.*)?$", line):
-        return SvmlightSource.format
+    line = first_line(path)
+    for name, pattern in _FIRST_LINES.items():
+        if re.match(pattern, line):
+            return name
     reason = f"has an unknown suffix and an ambiguous first line; set the format to one of {', '.join(FORMATS)}"
     raise FormatError(path, reason)
