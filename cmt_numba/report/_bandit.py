@@ -8,8 +8,7 @@ import numpy as np
 
 from .._display import ResultTable
 from ..bandits.evaluation import Evaluation, PolicyComparison
-from ._figures import FIRST, SECOND, Drawing, drawing
-from ._page import write_page
+from ._page import FIRST, SECOND, Drawing, new_axes, write_page
 
 
 def intervals_of(
@@ -88,22 +87,21 @@ def write_bandit_report(
 
 
 def _estimates(rows: list[dict[str, Any]], confidence: float, result: Evaluation) -> Drawing:
-    def draw(axes: Any) -> None:
-        places = np.arange(len(rows))
-        for place, row in zip(places, rows, strict=True):
-            axes.plot([row["low"], row["high"]], [place, place], color=FIRST, linewidth=2)
-            axes.plot([row["value"]], [place], color=FIRST, marker="o")
-        axes.axvline(result.logged, color=SECOND, linestyle="--", linewidth=1.2, label="mean reward of the log")
-        axes.set_yticks(places, [row["estimator"] for row in rows])
-        axes.invert_yaxis()
-        axes.set(xlabel="mean reward")
-        axes.legend()
-
+    axes = new_axes()
+    places = np.arange(len(rows))
+    for place, row in zip(places, rows, strict=True):
+        axes.plot([row["low"], row["high"]], [place, place], color=FIRST, linewidth=2)
+        axes.plot([row["value"]], [place], color=FIRST, marker="o")
+    axes.axvline(result.logged, color=SECOND, linestyle="--", linewidth=1.2, label="mean reward of the log")
+    axes.set_yticks(places, [row["estimator"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="mean reward")
+    axes.legend()
     caption = (
         f"Estimates of the policy's mean reward with {confidence:.0%} intervals. The dashed line is the mean reward of "
         f"the log, {result.logged:.4f}."
     )
-    return drawing("estimates", "Estimates of the mean reward", caption, draw)
+    return Drawing("estimates", "Estimates of the mean reward", caption, axes)
 
 
 def _weights(result: Evaluation) -> Drawing:
@@ -113,15 +111,14 @@ def _weights(result: Evaluation) -> Drawing:
     shares = np.concatenate([[0.0], np.cumsum(weights) / total])
     kept = np.unique(np.linspace(0, weights.size, 201).astype(int))
 
-    def draw(axes: Any) -> None:
-        axes.plot(kept / weights.size, shares[kept], color=FIRST, linewidth=2)
-        axes.plot([0, 1], [0, 1], color=SECOND, linestyle="--", linewidth=1.2, label="equal weights")
-        axes.set(xlabel="share of rows, by descending weight", ylabel="share of the total weight")
-        axes.set_ylim(0.0, 1.02)
-        axes.legend(loc="lower right")
-
+    axes = new_axes()
+    axes.plot(kept / weights.size, shares[kept], color=FIRST, linewidth=2)
+    axes.plot([0, 1], [0, 1], color=SECOND, linestyle="--", linewidth=1.2, label="equal weights")
+    axes.set(xlabel="share of rows, by descending weight", ylabel="share of the total weight")
+    axes.set_ylim(0.0, 1.02)
+    axes.legend(loc="lower right")
     caption = (
         f"Share of the total importance weight by share of rows. The {result.n_rows:,} rows are worth "
         f"{result.effective_sample_size:,.0f} rows logged by the policy itself. The largest weight is {weights[0]:.3g}."
     )
-    return drawing("weights", "Importance weights", caption, draw)
+    return Drawing("weights", "Importance weights", caption, axes)
