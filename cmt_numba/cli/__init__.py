@@ -1,7 +1,5 @@
 """The command ``cmt-numba``, which trains, queries and evaluates models on data files."""
 
-import errno
-import io
 import os
 import signal
 import sys
@@ -21,7 +19,7 @@ def main() -> None:
     if interruptible:  # during an import, KeyboardInterrupt could become another exception
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     if sys.stdout is None:
-        sys.stdout = _ClosedOutput()
+        _fail("standard output: it is closed")
     warnings.showwarning = _show_warning
     try:
         try:
@@ -34,29 +32,19 @@ def main() -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(_INTERRUPTED) from None
-    except BrokenPipeError:
-        _discard_output()
-        raise SystemExit(1) from None
     except OSError as error:
-        print(f"cmt-numba: standard output: {error.strerror}", file=sys.stderr)
-        _discard_output()
-        raise SystemExit(2) from None
-    except ModuleNotFoundError as error:
-        print(f"cmt-numba: {error.name} is missing: pip install 'cmt-numba[cli]'", file=sys.stderr)
-        raise SystemExit(2) from None
-
-
-class _ClosedOutput(io.TextIOBase):
-    """The standard output of a process that was started without one."""
-
-    def write(self, text: str) -> int:
-        raise OSError(errno.EBADF, "it is closed", "standard output")
-
-
-def _discard_output() -> None:
-    """Discard the output that is still buffered, so that Python does not try to write it at exit."""
-    if not isinstance(sys.stdout, _ClosedOutput):
+        # Discard the output that is still buffered, so that Python does not try to write it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(1) from None
+        _fail(f"standard output: {error.strerror}")
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is missing: pip install 'cmt-numba[cli]'")
+
+
+def _fail(reason: str) -> None:
+    print(f"cmt-numba: {reason}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

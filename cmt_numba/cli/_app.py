@@ -11,14 +11,16 @@ from typing import Any
 import click
 
 from .._display import ResultTable
-from .._version import __version__
+from .._version import MAGIC, __version__
 from . import _options as given
 from ._bandit import bandit
 from ._options import APPLYING, READING, TRAINING, CommandGroup, Options, argument, choice, command, count, flag, option
-from ._output import check_files, is_model_file, show_table, to_json_text, write_result
+from ._output import check_files, show_table, to_json_text, write_result
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120}
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(cls=CommandGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="cmt-numba", message="%(prog)s %(version)s", help="Print the version.")
 @click.option("--traceback", is_flag=True, help="Show the traceback of an error.")
 def app(traceback: bool) -> None:
@@ -141,13 +143,12 @@ def query(options: Options) -> None:
     cmt-numba query new.svm --model my.cmt -k 5 --json > answers.jsonl
     ```
     """
-    from ._query import answers, open_rows, write_csv, write_json, write_lines
+    from ._query import answers, open_rows, write_answers
 
     if options.json and options.csv:
         raise ValueError("--json and --csv cannot be combined; choose one")
-    write = write_json if options.json else write_csv if options.csv else write_lines
-    with open_rows(options) as (rows, file):
-        write(answers(rows, options.k), file)
+    with open_rows(options) as (model, rows, file):
+        write_answers(answers(model, rows, options.k), file, options)
 
 
 @command(
@@ -173,11 +174,10 @@ def predict(options: Options) -> None:
     cmt-numba predict new.csv --model news.cmt --probabilities --reject-below 0.5 --explain
     ```
     """
-    from ._query import open_rows, write_classes, write_labels
+    from ._query import open_rows, write_predictions
 
-    with open_rows(options) as (rows, file):
-        is_plain = options.reject_below is None and not options.probabilities and not options.explain
-        write_labels(rows, file) if is_plain else write_classes(rows, file, options)
+    with open_rows(options) as (model, rows, file):
+        write_predictions(model, rows, file, options)
 
 
 @command(
@@ -246,8 +246,12 @@ def info(options: Options) -> None:
     cmt-numba info my.cmt --json
     ```
     """
+    is_model = False
+    if options.data.is_file():
+        with options.data.open("rb") as file:
+            is_model = file.read(len(MAGIC)) == MAGIC
     described: dict[str, dict[str, Any]]
-    if is_model_file(options.data):
+    if is_model:
         from ..evaluation import to_json
         from ._models import describe_model, load_model
 

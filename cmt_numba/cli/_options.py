@@ -2,8 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import getdoc
 from pathlib import Path
@@ -31,31 +30,22 @@ class CommandGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> None:  # type: ignore[override]
         """Run a command, and exit with the status 1 after an unexpected error, and 2 after another error."""
         words = list(sys.argv[1:] if args is None else args)
-        settings: Any = {"obj": list(words), "max_content_width": 120}
-        with (
-            _one_line_errors(traceback="--traceback" in words),
-            self.make_context("cmt-numba", words or ["--help"], **settings) as context,
-        ):
-            self.invoke(context)
-
-
-@contextmanager
-def _one_line_errors(*, traceback: bool) -> Iterator[None]:
-    try:
-        yield
-    except click.exceptions.Exit as finished:  # the help was printed
-        sys.exit(finished.exit_code)
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        if traceback:
+        try:
+            with self.make_context("cmt-numba", list(words) or ["--help"], obj=words) as context:
+                self.invoke(context)
+        except click.exceptions.Exit as finished:  # the help was printed
+            sys.exit(finished.exit_code)
+        except BrokenPipeError:
             raise
-        is_expected = isinstance(error, (*_EXPECTED, click.ClickException))
-        reason = _reason(error)
-        if not is_expected:
-            reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows the traceback"
-        print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
-        sys.exit(2 if is_expected else 1)
+        except Exception as error:
+            if "--traceback" in words:
+                raise
+            is_expected = isinstance(error, (*_EXPECTED, click.ClickException))
+            reason = _reason(error)
+            if not is_expected:
+                reason = f"unexpected {type(error).__name__}: {reason}; cmt-numba --traceback ... shows the traceback"
+            print(f"cmt-numba: {printable(' '.join(reason.split()))}", file=sys.stderr)
+            sys.exit(2 if is_expected else 1)
 
 
 def _reason(error: Exception) -> str:

@@ -5,18 +5,19 @@ import json
 import os
 import stat
 import sys
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
 from .._display import ResultTable
-from .._version import MAGIC, __version__
+from .._version import __version__
 
 _STANDARD_OUTPUT = Path("-")
-_ESCAPED = {"Cc", "Cs", "Zl", "Zp"}  # Unicode categories of control characters, surrogates and line separators
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0xD800, 0xE000)]  # also separators, surrogates
+_ESCAPES_IN_TEXT = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROLS}
+_ESCAPES_IN_JSON = {code: f"\\u{code:04x}" for code in _CONTROLS if code != ord("\n")}  # it separates indented lines
 
 
 def check_files(*, inputs: Iterable[Path | None], outputs: Iterable[Path | None]) -> None:
@@ -67,29 +68,12 @@ def open_output(path: Path) -> Iterator[TextIO]:
 
 def printable(value: object) -> str:
     """Return a value as text. Escape control characters as in Python literals."""
-    return _with_escapes(str(value), lambda character: character.encode("unicode_escape").decode("ascii"))
+    return str(value).translate(_ESCAPES_IN_TEXT)
 
 
 def to_json_text(value: Any, *, indent: int | None = None) -> str:
     """Return a value as JSON. Escape all control characters, including those that JSON allows."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    # With an indent, line breaks between lines are the only control characters outside of strings.
-    lines = text.split("\n") if indent is not None else [text]
-    return "\n".join(_with_escapes(line, lambda character: f"\\u{ord(character):04x}") for line in lines)
-
-
-def _with_escapes(text: str, escape: Callable[[str], str]) -> str:
-    if text.isprintable():
-        return text
-    return "".join(escape(one) if unicodedata.category(one) in _ESCAPED else one for one in text)
-
-
-def is_model_file(path: Path) -> bool:
-    """Return whether a file starts with this library's magic number. This function does not import Numba."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return json.dumps(value, ensure_ascii=False, indent=indent).translate(_ESCAPES_IN_JSON)
 
 
 def show_table(table: ResultTable, *, err: bool = False) -> None:

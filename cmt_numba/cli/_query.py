@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
@@ -27,35 +28,29 @@ class Answer(NamedTuple):
     scores: list[float]
 
 
-class ModelRows:
-    """The rows of a file, as features for a model. Counts the words that the model does not know."""
-
-    def __init__(self, model: Model, source: Source, given: Options) -> None:
-        self.model = model
-        self._source, self._given = source, given
-        self._n_words = self._n_unknown = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in read_batches(self._source, self._given.batch_size, "predicting", self._given.progress):
-            for text in texts_of(batch.X, self.model.options) or ():
-                words = words_of(text)
-                self._n_words += len(words)
-                self._n_unknown += sum(word not in self.model.words for word in words)
-            yield self.model.rows(batch.X)
-        if self._n_unknown > 0:
-            share = f"{self._n_unknown:,} of {self._n_words:,} words ({self._n_unknown / self._n_words:.1%})"
-            print_note(f"{share} do not occur in the training texts.")
-
-
 @contextmanager
-def open_rows(given: Options) -> Iterator[tuple[ModelRows, TextIO]]:
-    """Load a model, open its data and output files, and yield the rows and the output file."""
+def open_rows(given: Options) -> Iterator[tuple[Model, Iterator[Any], TextIO]]:
+    """Load a model, open its data and output files, and yield the model, batches of features, and the output file."""
     check_files(inputs=(given.data, given.model), outputs=(given.output,))
     model = load_model(given.model)
     source = _source_for(model, given, with_labels=False)
     scan(source, given.progress)
     with open_output(given.output) as file:
-        yield ModelRows(model, source, given), file
+        yield model, _read_features(model, source, given), file
+
+
+def _read_features(model: Model, source: Source, given: Options) -> Iterator[Any]:
+    """Yield batches of features. After the last one, print how many words the model does not know."""
+    n_words = n_unknown = 0
+    for batch in read_batches(source, given.batch_size, "predicting", given.progress):
+        for text in texts_of(batch.X, model.options) or ():
+            words = words_of(text)
+            n_words += len(words)
+            n_unknown += sum(word not in model.words for word in words)
+        yield model.rows(batch.X)
+    if n_unknown > 0:
+        share = f"{n_unknown:,} of {n_words:,} words ({n_unknown / n_words:.1%})"
+        print_note(f"{share} do not occur in the training texts.")
 
 
 def _source_for(model: Model, given: Options, *, with_labels: bool) -> Source:
@@ -86,12 +81,12 @@ def learn_more(given: Options) -> int:
     return n_rows
 
 
-def answers(rows: ModelRows, k: int | None) -> Iterator[Answer]:
+def answers(model: Model, rows: Iterator[Any], k: int | None) -> Iterator[Answer]:
     """Yield each row's prediction: its ``k`` best labels or, by default, its class or all predicted labels."""
-    estimator, names = rows.model.estimator, rows.model.label_names()
+    estimator, names = model.estimator, model.label_names()
     row = 0
     for X in rows:
-        if rows.model.options.task != "multilabel":
+        if model.options.task != "multilabel":
             labels, scores = estimator.top_classes(X, k or 1)
         elif k is not None:
             labels, scores = estimator.top_labels(X, k)
@@ -105,29 +100,43 @@ def answers(rows: ModelRows, k: int | None) -> Iterator[Answer]:
             row += 1
 
 
-def write_labels(rows: ModelRows, file: TextIO) -> None:
-    """Write a line for each row, with its class or with its labels separated by commas. Escape control characters."""
-    names = rows.model.label_names()
-    for X in rows:
-        lines = found = rows.model.estimator.predict(X)
-        if rows.model.options.task == "multilabel":
-            lines = [",".join(map(str, row)) for row in np.split(names[found.indices], found.indptr[1:-1])]
-        file.writelines(f"{printable(line)}\n" for line in lines)
+def write_answers(found: Iterator[Answer], file: TextIO, given: Options) -> None:
+    """Write the labels and scores of each row: as JSON, as lines of a CSV table, or separated by tabs."""
+    table = csv.writer(file, lineterminator="\n")
+    if given.csv:
+        table.writerow(["row", "rank", "label", "score"])
+    for answer in found:
+        if given.json:
+            file.write(to_json_text(answer._asdict()) + "\n")
+            continue
+        pairs = [(printable(label), f"{score:.6g}") for label, score in zip(answer.labels, answer.scores, strict=True)]
+        if given.csv:
+            table.writerows([answer.row, rank, *pair] for rank, pair in enumerate(pairs, 1))
+        else:
+            file.write("\t".join(chain.from_iterable(pairs)) + "\n")
 
 
-def write_classes(rows: ModelRows, file: TextIO, given: Options) -> None:
-    """Write each row's class, empty or -1 if rejected, and after tabs its probability and the features that decided."""
-    model = rows.model
-    if model.options.task == "multilabel":
+def write_predictions(model: Model, rows: Iterator[Any], file: TextIO, given: Options) -> None:
+    """Write the labels of each row, separated by commas, or its class, empty or -1 if rejected.
+
+    After tabs, write the probability of the class and the features that support it. Escape control characters.
+    """
+    estimator, names = model.estimator, model.label_names()
+    several = model.options.task == "multilabel"
+    if several and (given.probabilities or given.explain or given.reject_below is not None):
         raise ValueError("--probabilities, --reject-below and --explain require a model with one class per row")
-    names = None if model.features is None else model.features.get_feature_names_out()
+    features = None if model.features is None else model.features.get_feature_names_out()
     for X in rows:
-        parts: list[list[Any]] = [model.estimator.predict(X, reject_below=given.reject_below).tolist()]
+        if several:
+            found = estimator.predict(X)
+            columns = [[",".join(map(str, row)) for row in np.split(names[found.indices], found.indptr[1:-1])]]
+        else:
+            columns = [estimator.predict(X, reject_below=given.reject_below).tolist()]
         if given.probabilities:
-            parts.append([f"{chance:.4f}" for chance in model.estimator.predict_proba(X).max(axis=1)])
+            columns.append([f"{chance:.4f}" for chance in estimator.predict_proba(X).max(axis=1)])
         if given.explain:
-            parts.append([_reasons(explanation, names) for explanation in model.estimator.explain(X)])
-        file.writelines("\t".join(map(printable, row)) + "\n" for row in zip(*parts, strict=True))
+            columns.append([_reasons(explanation, features) for explanation in estimator.explain(X)])
+        file.writelines("\t".join(map(printable, row)) + "\n" for row in zip(*columns, strict=True))
 
 
 def _reasons(explanation: Any, names: np.ndarray | None) -> str:
@@ -137,24 +146,3 @@ def _reasons(explanation: Any, names: np.ndarray | None) -> str:
     else:
         pairs = [(feature if names is None else names[feature], size) for feature, size in explanation.features]
     return ", ".join(f"{name} {size:+.3f}" for name, size in pairs)
-
-
-def write_lines(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a line for each row: its labels and scores, separated by tabs. Escape control characters."""
-    for answer in found:
-        pairs = zip(answer.labels, answer.scores, strict=True)
-        file.write("\t".join(f"{printable(label)}\t{score:.6g}" for label, score in pairs) + "\n")
-
-
-def write_json(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a JSON object for each row, one per line."""
-    file.writelines(to_json_text(answer._asdict()) + "\n" for answer in found)
-
-
-def write_csv(found: Iterator[Answer], file: TextIO) -> None:
-    """Write a CSV table with a line for each label of each row. Escape control characters."""
-    table = csv.writer(file, lineterminator="\n")
-    table.writerow(["row", "rank", "label", "score"])
-    for answer in found:
-        for rank, (label, score) in enumerate(zip(answer.labels, answer.scores, strict=True), 1):
-            table.writerow([answer.row, rank, printable(label), f"{score:.6g}"])
