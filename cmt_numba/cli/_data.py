@@ -79,8 +79,7 @@ def read_batches(
         for batch in source.batches(size):
             yield batch
             n_rows += batch.X.shape[0]
-            speed = n_rows / max(bar.format_dict["elapsed"], 1e-9)
-            bar.set_postfix({**measures, "rows": f"{n_rows:,}", "rows/s": f"{speed:,.0f}"})
+            bar.set_postfix({**measures, "rows": f"{n_rows:,}"})
 
 
 def _listed_kinds(options: ReadOptions) -> str:

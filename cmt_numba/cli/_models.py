@@ -93,7 +93,8 @@ def _options_of(given: Any) -> ReadOptions:
     """Return options that were read as JSON. Raise ValueError if they are invalid."""
     known = {field.name for field in fields(ReadOptions)}
     require(type(given) is dict and known.issuperset(given), f"{_OPTIONS} must be options for reading data")
-    return ReadOptions(**{name: tuple(value) if type(value) is list else value for name, value in given.items()})
+    options: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
+    return ReadOptions(**options)
 
 
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:

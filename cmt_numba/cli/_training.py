@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import scipy.sparse
 from sklearn.model_selection import train_test_split
 
 from .. import CMTClassifier, CMTMultilabelClassifier, evaluation
@@ -111,17 +112,15 @@ def _open(given: Options) -> Source:
 
 
 def _read_both(given: Options, source: Source) -> tuple[Batch, Batch]:
-    """Read the training file and the test file. Both get the number of features of the wider one."""
-    options = source.resolved()
+    """Read the training file and the test file. Sparse rows of both get the larger number of features."""
     labels_file = None if given.test_labels is None else str(given.test_labels)
-    alike = replace(options, format=given.format, n_features=given.features, labels_file=labels_file)
-    tested = open_data(given.test, alike)
-    width = tested.resolved().n_features
-    if width is not None and options.n_features is not None:
-        width = max(width, options.n_features)
-        source = open_data(given.data, replace(options, n_features=width))
-        tested = open_data(given.test, replace(alike, n_features=width))
-    return read_all(source, given.progress), read_all(tested, given.progress)
+    alike = replace(source.resolved(), format=given.format, n_features=given.features, labels_file=labels_file)
+    both = tuple(read_all(one, given.progress) for one in (source, open_data(given.test, alike)))
+    if all(scipy.sparse.issparse(batch.X) for batch in both):
+        width = max(batch.X.shape[1] for batch in both)
+        for batch in both:
+            batch.X.resize(batch.X.shape[0], width)
+    return both
 
 
 def new_estimator(given: Options, options: ReadOptions, *, store_examples: bool = True) -> Any:

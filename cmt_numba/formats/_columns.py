@@ -54,9 +54,11 @@ def kind_of(column: Any) -> str:
 def cells_of(column: Any) -> list[Any]:
     """Return the cells of a column as a list, with tuples for lists, and None for missing values."""
     cells = column.astype(object).where(column.notna(), None).tolist()
-    for cell in cells:
-        if isinstance(cell, dict):
-            raise ValueError(f"column {column.name!r} contains an object; it must contain text, numbers or lists")
+    types = set(map(type, cells))
+    if dict in types:
+        raise ValueError(f"column {column.name!r} contains an object; it must contain text, numbers or lists")
+    if types.isdisjoint({list, np.ndarray}):
+        return cells
     return [tuple(np.asarray(cell, object).tolist()) if _is_list(cell) else cell for cell in cells]
 
 
@@ -100,9 +102,10 @@ def _as_numbers(column: Any) -> np.ndarray:
 def _to_numbers(column: Any) -> np.ndarray:
     """Return a column as float64, with NaN for missing values. All other values must be finite in float32."""
     numbers = _as_numbers(column)
-    is_wrong = np.isnan(numbers) & (column.notna() & ~column.isin(_NO_NUMBER)).to_numpy()
-    if is_wrong.any():
-        raise ValueError(f"contains {column[is_wrong].iloc[0]!r}, which is not a number")
+    wrong = column[np.isnan(numbers) & column.notna().to_numpy()]
+    wrong = wrong[~wrong.isin(_NO_NUMBER)]
+    if len(wrong) > 0:
+        raise ValueError(f"contains {wrong.iloc[0]!r}, which is not a number")
     with np.errstate(over="ignore"):
         if np.isinf(numbers.astype(np.float32)).any():
             raise ValueError(_NOT_FINITE)
@@ -110,6 +113,7 @@ def _to_numbers(column: Any) -> np.ndarray:
 
 
 def _lists_to_matrix(column: Any) -> np.ndarray:
+    matrix: Any
     try:
         with np.errstate(over="ignore"):
             matrix = np.array(column.tolist(), np.float32)

@@ -71,12 +71,11 @@ def convert_labels(cells: Iterable[Any], options: ReadOptions, n_labels: int, ma
         places = {name: i for i, name in enumerate(options.label_names)}
 
         @lru_cache(None, typed=True)
-        def labels_of(cell: Any) -> list[int]:
-            if options.named_labels:
-                return [places[str(label)] for label in _parts(cell)]
-            return [_checked(_number(label), max_labels) for label in _parts(cell)]
+        def place_of(label: Any) -> int:
+            return places[str(label)] if options.named_labels else _checked(_number(label), max_labels)
 
-        return _indicator(list(map(labels_of, cells)), max(n_labels, len(places)))
+        lists = [[place_of(label) for label in _parts(cell)] for cell in cells]
+        return _indicator(lists, max(n_labels, len(places)))
 
     @lru_cache(None, typed=True)
     def class_of(cell: Any) -> Any:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -31,16 +30,19 @@ class SvmlightSource(Source):
         options = self.options
         if options.n_features is not None and (options.task is not None or not options.with_labels):
             return options
-        n_features, several = 1, False
-        for numbers, lines in self._blocks(options):
-            X = self._converted(partial(self._features, options=options), numbers, lines)
-            n_features = max(n_features, X.shape[1])
+        last, several = 0, False
+        for _, lines in self._blocks(options):
+            for line in lines:
+                head, _, _ = line.partition(b"#")[0].rpartition(b":")
+                index = head.rsplit(None, 1)[-1:]  # features are in ascending order, so the last one is the largest
+                if index and index[0].isdigit():
+                    last = max(last, int(index[0]))
             several = several or any(label is None or "," in label for label in self._labels(lines, options))
         task = options.task or ("multilabel" if several else "multiclass")
-        return replace(options, n_features=options.n_features or n_features, task=task)
+        return replace(options, n_features=options.n_features or min(last + 1, _MOST_FEATURES), task=task)
 
     def _blocks(self, options: ReadOptions) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        return self._lines(lambda line: line.partition(b"#")[0].strip())
+        return self._lines(lambda line: line.lstrip()[:1] not in (b"", b"#"))
 
     def _labels(self, rows: Sequence[bytes], options: ReadOptions) -> Sequence[str | None]:
         return _labels(rows)
@@ -99,8 +101,8 @@ class ExtremeSource(Source):
 
 def _labels(lines: Sequence[bytes]) -> list[str | None]:
     """Return the first word of each line, or None if it is a feature."""
-    words = [line.partition(b"#")[0].split(None, 1)[:1] for line in lines]
-    return [word[0].decode() if word and b":" not in word[0] else None for word in words]
+    words = [line.split(None, 1)[:1] for line in lines]
+    return [word[0].decode(errors="replace") if word and b":" not in word[0] else None for word in words]
 
 
 def _features(lines: Sequence[bytes], options: ReadOptions, form: str) -> scipy.sparse.csr_array:
@@ -110,7 +112,7 @@ def _features(lines: Sequence[bytes], options: ReadOptions, form: str) -> scipy.
         X, _ = load_svmlight_file(BytesIO(b"".join(lines)), dtype=np.float32, multilabel=True, zero_based=True)
     except (ValueError, OverflowError, IndexError) as error:
         raise ValueError(f"must have the format {form} and ascending integer features: {error}") from None
-    n_features = options.n_features or min(X.shape[1], _MOST_FEATURES)
+    n_features = options.n_features or X.shape[1]
     if not np.isfinite(X.data).all():
         raise ValueError("has a value that is not finite in float32")
     if X.shape[1] > n_features and X.nnz > 0:

@@ -1,6 +1,5 @@
 """Plots of results of evaluations and of learned weights."""
 
-
 import numpy as np
 
 from .._feedback import LearnedSummary

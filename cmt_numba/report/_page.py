@@ -20,7 +20,7 @@ _LIBRARIES = ("numba", "numpy", "scipy", "scikit-learn")
 _INK, _GRID, FIRST, SECOND, THIRD = "#010203", "#010204", "#010205", "#010206", "#010207"
 _ON_THE_PAGE = {_INK: "currentColor", _GRID: "var(--line)"}
 _ON_THE_PAGE |= {FIRST: "var(--first)", SECOND: "var(--second)", THIRD: "var(--third)"}
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "cmt-numba",  # make ids reproducible
     "font.size": 11,
