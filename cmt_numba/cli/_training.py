@@ -115,12 +115,13 @@ def _read_both(given: Options, source: Source) -> tuple[Batch, Batch]:
     """Read the training file and the test file. Sparse rows of both get the larger number of features."""
     labels_file = None if given.test_labels is None else str(given.test_labels)
     alike = replace(source.resolved(), format=given.format, n_features=given.features, labels_file=labels_file)
-    both = tuple(read_all(one, given.progress) for one in (source, open_data(given.test, alike)))
-    if all(scipy.sparse.issparse(batch.X) for batch in both):
-        width = max(batch.X.shape[1] for batch in both)
-        for batch in both:
-            batch.X.resize(batch.X.shape[0], width)
-    return both
+    train = read_all(source, given.progress)
+    test = read_all(open_data(given.test, alike), given.progress)
+    if scipy.sparse.issparse(train.X) and scipy.sparse.issparse(test.X):
+        n_features = max(train.X.shape[1], test.X.shape[1])
+        for X in (train.X, test.X):
+            X.resize(X.shape[0], n_features)
+    return train, test
 
 
 def new_estimator(given: Options, options: ReadOptions, *, store_examples: bool = True) -> Any:

@@ -16,7 +16,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it at the start of UTF
 class FormatError(ValueError):
     """A data file cannot be read: it is missing, empty, truncated or malformed.
 
-    The message names the file and, if known, the line, or the row of a table, not counting the header. Both start at 1.
+    The message names the file and, if known, the line, or the row of a CSV file, a Parquet file or an array, not
+    counting the header. Both start at 1.
     """
 
     def __init__(
