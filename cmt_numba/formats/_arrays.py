@@ -12,7 +12,6 @@ import numpy as np
 import scipy.sparse
 
 from ._files import FormatError, check_file
-from ._labels import LabelScan
 from ._options import ReadOptions
 from ._source import Source
 
@@ -26,19 +25,15 @@ class ArraysSource(Source):
 
     format = "npz"
     suffixes = (".npz",)
-    unit = "row"
+    _unit = "row"
 
     def _scanned(self) -> ReadOptions:
         X, y = self._arrays
         options = replace(self.options, n_features=X.shape[1])
-        if y is None:
-            return options
-        if y.ndim == 2:
-            self.n_labels = y.shape[1]
+        if y is not None and y.ndim == 2:
+            self._n_labels = y.shape[1]
             return replace(options, task="multilabel", named_labels=False)
-        labels = LabelScan(keeps_text=True)
-        labels.look_at(y.tolist())
-        return labels.completed(options)
+        return self._with_scanned_labels(options, keeps_text=True)
 
     def _blocks(self, options: ReadOptions) -> Iterator[tuple[range, range]]:
         n_rows = self._arrays[0].shape[0]

@@ -65,11 +65,11 @@ class ExtremeSource(Source):
         header = re.fullmatch(rb"\s*(\d+)\s+([1-9]\d*)\s+(\d+)\s*", first_line(self.path))
         if header is None:
             raise FormatError(self.path, "must be three integers: rows, features, labels", line=1)
-        self._n_rows, least, self.n_labels = map(int, header.groups())
-        self.max_labels = self.n_labels
+        self._n_rows, least, self._n_labels = map(int, header.groups())
+        self._max_labels = self._n_labels
         n_features = self.options.n_features or least
-        if max(n_features, self.n_labels) > _MOST_FEATURES:
-            reason = f"must have at most {_MOST_FEATURES} features and labels, got {n_features} and {self.n_labels}"
+        if max(n_features, self._n_labels) > _MOST_FEATURES:
+            reason = f"must have at most {_MOST_FEATURES} features and labels, got {n_features} and {self._n_labels}"
             raise FormatError(self.path, reason, line=1)
         if self.options.task == "multiclass":
             raise FormatError(self.path, "has several labels per row, as the format is xc; choose the task multilabel")

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from ._files import FormatError, files_of, open_text
-from ._labels import convert_labels
+from ._labels import LabelScan, convert_labels
 from ._options import ReadOptions
 
 
@@ -43,15 +43,15 @@ class Source(ABC):
     format: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     """The suffixes of files with this format."""
-    unit: ClassVar[str] = "line"
+    _unit: ClassVar[str] = "line"
     """How errors name a row: "line" or "row"."""
     block_bytes = 1 << 20
     """The approximate size of the blocks of lines that are parsed at once."""
     rows_in_a_frame = 4096
     """The maximum number of rows of a table that are read at once."""
-    n_labels = 0
+    _n_labels = 0
     """The number of labels that the file states. Indicator matrices have at least as many columns."""
-    max_labels = 2**31 - 1
+    _max_labels = 2**31 - 1
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
@@ -100,11 +100,20 @@ class Source(ABC):
             return n_rows in reasons
 
         n_rows = bisect_left(range(len(rows)), True, lo=1, key=fails)
-        raise FormatError(self.path, " ".join(reasons[n_rows].split()), **{self.unit: numbers[n_rows - 1]})
+        raise FormatError(self.path, " ".join(reasons[n_rows].split()), **{self._unit: numbers[n_rows - 1]})
+
+    def _with_scanned_labels(self, options: ReadOptions, *, keeps_text: bool) -> ReadOptions:
+        """Return options with the task, the type of labels and their names, if labels are read."""
+        if not options.with_labels:
+            return options
+        labels = LabelScan(keeps_text=keeps_text)
+        for numbers, rows in self._blocks(options):
+            labels.look_at(self._converted(partial(self._labels, options=options), numbers, rows))
+        return labels.completed(options)
 
     def _chunks(self, options: ReadOptions) -> Iterator[Batch]:
         """Yield the rows in chunks of bounded size."""
-        n_labels = self.n_labels
+        n_labels = self._n_labels
         for numbers, rows in self._blocks(options):
             batch = self._converted(partial(self._batch, options, n_labels), numbers, rows)
             n_labels = batch.y.shape[1] if scipy.sparse.issparse(batch.y) else 0
@@ -114,7 +123,7 @@ class Source(ABC):
     def _batch(self, options: ReadOptions, n_labels: int, rows: Any) -> Batch:
         X, y = self._features(rows, options), None
         if options.with_labels:
-            y = convert_labels(self._labels(rows, options), options, n_labels, self.max_labels)
+            y = convert_labels(self._labels(rows, options), options, n_labels, self._max_labels)
         return Batch(X, y)
 
     def _lines(

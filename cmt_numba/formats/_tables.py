@@ -27,7 +27,7 @@ _ROWS_OF_NAMES = 1000
 class TableSource(Source):
     """A table with named columns. One column has labels; the features are numbers, or the words of text columns."""
 
-    unit = "row"
+    _unit = "row"
     has_types: ClassVar[bool] = True
     """Whether the file distinguishes the text "7" from the number 7."""
 
@@ -179,7 +179,7 @@ class JsonlSource(TableSource):
 
     format = "jsonl"
     suffixes = (".jsonl", ".ndjson")
-    unit = "line"
+    _unit = "line"
 
     def _names(self) -> list[str]:
         rows = list(islice(self._rows(), _ROWS_OF_NAMES))

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from math import isfinite
 
 import numpy as np
 import scipy.sparse
 
-from ._labels import LabelScan
 from ._options import ReadOptions
 from ._source import Source
 
@@ -31,12 +29,7 @@ class VowpalSource(Source):
     def _scanned(self) -> ReadOptions:
         n_bits = self.options.n_bits or _N_BITS
         options = replace(self.options, n_bits=n_bits, n_features=2**n_bits)
-        if not options.with_labels:
-            return options
-        labels = LabelScan(keeps_text=False)
-        for numbers, lines in self._blocks(options):
-            labels.look_at(self._converted(partial(self._labels, options=options), numbers, lines))
-        return labels.completed(options)
+        return self._with_scanned_labels(options, keeps_text=False)
 
     def _blocks(self, options: ReadOptions) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
         return self._lines()
