@@ -9,11 +9,13 @@ import numpy as np
 import scipy.sparse
 
 from .._kernels import require
+from .plain import number_plain_terms
 from .splitting import split_words
 from .terms import N_WORDS, hash_term, hashes_of, hashes_of_texts
 from .tokenizers import Tokenizer, words_by
 
 _TEXTS_AT_ONCE = 256
+_MANY = 32  # number of texts from which on a kernel for plain ones is worth its compilation
 
 
 def _hashes_of(text: str, tokenizer: Tokenizer | None) -> list[int]:
@@ -39,17 +41,27 @@ def count_words(texts: Sequence[str | None], tokenizer: Tokenizer | None = None)
     for first in range(0, len(texts), _TEXTS_AT_ONCE):
         some = texts[first : first + _TEXTS_AT_ONCE]
         if tokenizer is None:
-            row, words = hashes_of_texts([[] if text is None else split_words(text) for text in some])
+            found = _number_terms(some)
         else:
             hashes = [[] if text is None else _hashes_of(text, tokenizer) for text in some]
             row = np.repeat(np.arange(len(some)), list(map(len, hashes)))
-            words = np.array(list(chain.from_iterable(hashes)), np.int64)
-        numbers.append((row + first) << 32 | words)
+            found = [row << 32 | np.array(list(chain.from_iterable(hashes)), np.int64)]
+        numbers += [(first << 32) + some_numbers for some_numbers in found]
     ordered = np.sort(np.concatenate(numbers))
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
     cells, counts = ordered[starts], np.diff(starts, append=ordered.size)
     offsets = cells.searchsorted(np.arange(len(texts) + 1) << 32).astype(np.int32)
     return rows_of_hashes(offsets, cells.astype(np.uint32).astype(np.int32), counts.astype(np.float32))
+
+
+def _number_terms(texts: Sequence[str | None]) -> list[np.ndarray]:
+    """Return the position of a text, shifted by 32 bits, and the hash of each term as numbers, in parts."""
+    found, rest = [], list(range(len(texts)))
+    if len(texts) >= _MANY:
+        numbers, are_plain = number_plain_terms(["" if text is None else text for text in texts])
+        found, rest = [numbers], np.flatnonzero(~are_plain).tolist()
+    row, words = hashes_of_texts([split_words(texts[i] or "") for i in rest])
+    return [*found, np.array(rest, np.int64)[row] << 32 | words]
 
 
 def rows_of_hashes(offsets: np.ndarray, words: np.ndarray, counts: np.ndarray) -> Any:

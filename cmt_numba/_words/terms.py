@@ -15,7 +15,8 @@ from .tokenizers import Tokenizer, words_by
 N_WORDS = 2**31 - 1
 """Number of hashes of words."""
 
-_SHORTEST, _LONGEST = 4, 5  # lengths of the beginning that stands for a word with other endings
+SHORTEST, LONGEST = 4, 5
+"""Lengths of the beginning that stands for a word with other endings."""
 _MOST_REMEMBERED = 1 << 16  # words
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 _ENDS = "+#"
@@ -79,8 +80,8 @@ def _terms_of_token(token: str) -> list[str]:
     if article is not None:
         stem = stem[article.end() :]
         terms.append(stem)
-    if len(stem) > _SHORTEST:
-        terms.append(stem[: min(len(stem) - 1, _LONGEST)])
+    if len(stem) > SHORTEST:
+        terms.append(stem[: min(len(stem) - 1, LONGEST)])
     return terms
 
 

@@ -123,6 +123,15 @@ def test_counts_are_rows_of_hashes():
     assert sorted(own.indices) != sorted(hash_words("Red fox"))
 
 
+@pytest.mark.parametrize("characters", ["aBzq19 $%+-*/^<=>:;(#)'.\n_\x00\x1c", "aBcdefgh12    -:;()", "aBcde $-é我"])
+def test_many_texts_have_the_words_of_single_texts(characters):
+    rng = np.random.default_rng(len(characters))
+    texts = ["".join(rng.choice(list(characters), rng.integers(20))) for _ in range(2_000)]
+    counts = count_words(texts)
+    for text, start, stop in zip(texts, counts.indptr, counts.indptr[1:], strict=False):
+        assert dict(zip(counts.indices[start:stop], counts.data[start:stop], strict=True)) == hash_words(text), text
+
+
 def test_stores_find_words_in_any_form_and_order():
     store = MemoryStore(random_state=0)
     store.add(["fr", "ko", "bee", "honey"], texts=["le café est fermé", "매출 보고서", "蜜蜂很小", "蜂蜜很小"])
