@@ -131,13 +131,17 @@ def _weighed(evidence, difference, totals):
 
 
 @inner
-def _weigh_evidence(learned, parts, rewards, expected, share, is_static, is_answer, m):
+def _weigh_evidence(learned, parts, rewards, expected, kind, row, share, is_answer, m):
     """Compare the predictions of both models and the mean of earlier rewards, and write those of the static one.
 
     The mean is that of queries that were ranked statically: once the learned model is used, most rewards may be good.
-    Known answers are always rewarded, so that their mean, which is always right, is no hypothesis.
+    Known answers are always rewarded, so that their mean, which is always right, is no hypothesis. Votes of past
+    queries also tell how much a query earns, whatever is shown for it. If several memories have rewards of their own,
+    the differences between these are therefore predicted, too.
     """
-    totals, squares, of_mean, of_learned, n = learned.totals, 0.0, 0.0, 0.0, 0
+    totals, n, is_static = learned.totals, 0, not kind.chosen[row]
+    of_static, of_mean, of_learned = 0.0, 0.0, 0.0  # sums of squared errors
+    total_of_static, total_of_mean, total_of_learned = 0.0, 0.0, 0.0  # sums of errors
     mean = totals[states.REWARDS] / totals[states.N_REWARDS]
     has_mean = not is_answer and mean < 1.0
     for i in range(m):
@@ -146,18 +150,25 @@ def _weigh_evidence(learned, parts, rewards, expected, share, is_static, is_answ
         expected[i] = expected_reward(learned.weights[states.STATIC], parts[i], states.N_STATIC)
         static = rewards[i] - expected[i]
         error = rewards[i] - expected_reward(learned.weights[states.LEARNED], parts[i], states.N_REGRESSED)
-        squares += static * static
-        of_learned += error * error
-        of_mean += (rewards[i] - mean) ** 2 if has_mean else static * static
+        from_mean = rewards[i] - mean if has_mean else static
+        of_static, of_mean, of_learned = of_static + static**2, of_mean + from_mean**2, of_learned + error**2
+        total_of_static, total_of_mean = total_of_static + static, total_of_mean + from_mean
+        total_of_learned += error
         if is_static and not is_answer:
             totals[states.REWARDS] += share * rewards[i]
             totals[states.N_REWARDS] += share
         n += 1
     if n == 0:
         return
-    totals[states.OVER_STATIC] = _weighed(totals[states.OVER_STATIC], share * (squares - of_learned), totals)
-    if is_static:
-        totals[states.OVER_MEAN] = _weighed(totals[states.OVER_MEAN], share * (of_mean - of_learned), totals)
+    squares = of_static
+    for over_static, over_mean in ((states.OVER_STATIC, states.OVER_MEAN), (states.WITHIN_STATIC, states.WITHIN_MEAN)):
+        totals[over_static] = _weighed(totals[over_static], share * (of_static - of_learned), totals)
+        if is_static:
+            totals[over_mean] = _weighed(totals[over_mean], share * (of_mean - of_learned), totals)
+        if n > 1 and not kind.is_shared:
+            of_static -= total_of_static**2 / n
+            of_mean -= total_of_mean**2 / n
+            of_learned -= total_of_learned**2 / n
     totals[states.SQUARES] = _MEMORY_OF_ERRORS * totals[states.SQUARES] + squares / n
     totals[states.N_SQUARES] = _MEMORY_OF_ERRORS * totals[states.N_SQUARES] + 1.0
 
@@ -203,8 +214,8 @@ def _count_lift(learned, parts, reward, best, similar, share, is_chosen):
 def _try(learned, query, keys, similarities, parts, rewards, kind, row, scores):
     """Compare the first results of both rankings, which are ``firsts`` if they were ranked with other parts as well.
 
-    Return the candidate that was passed over, if all rewards are good and both rankings put several memories before
-    these; or -1. Somebody has chosen them (Joachims, 2002, "Optimizing search engines using clickthrough data").
+    Return the candidate that was passed over, if all rewards are good and each ranking in use puts several memories
+    before these; or -1. Somebody has chosen them (Joachims, 2002, "Optimizing search engines using clickthrough data").
     """
     m = rewards.size
     best, similar, least, shown, shown_similar = 0, 0, np.inf, -np.inf, -np.inf
@@ -226,7 +237,10 @@ def _try(learned, query, keys, similarities, parts, rewards, kind, row, scores):
     for i in range(m):
         n_before += 1 if scores[i] > shown else 0
         n_more_similar += 1 if similarities[i] > shown_similar else 0
-    return best if least > 0.5 and min(n_before, n_more_similar) >= states.N_PASSED else -1
+    passed = best
+    if kind.share == 0.0:  # nobody has seen the learned ranking
+        passed, n_before = similar, n_more_similar
+    return passed if least > 0.5 and min(n_before, n_more_similar) >= states.N_PASSED else -1
 
 
 @inner
@@ -402,7 +416,7 @@ def learn_rewards(model, n, queries, candidates, rewards, kind):
         for i in range(1, m if not (is_shared or is_answer) else 0):
             if not np.isnan(given[i]):
                 parts[i, states.SECOND + min(i, _N_PLACES) - 1] = 1.0
-        _weigh_evidence(learned, parts, given, expected, share, not kind.chosen[row], is_answer, m)
+        _weigh_evidence(learned, parts, given, expected, kind, row, share, is_answer, m)
         for i in range(m):
             if not np.isnan(given[i]):
                 for which in range(2):  # a loop, so that the code is compiled once

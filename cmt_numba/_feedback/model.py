@@ -23,7 +23,6 @@ _LARGEST_CONTROL, _CONTROL_OF_ONE = 1.0 / 32.0, 0.5  # share of the control grou
 _LEAST_LEARNED = 0.5  # a model with a smaller share ranks no query: rewards have proved nothing
 _SHRUNK_BY = 0.25  # number of errors of 0 in the mean errors of expected rewards
 _LARGEST, _LARGEST_EVIDENCE = 1e8, 100.0  # limits of the absolute values in a file
-_OF_SHARE = [states.QUERIES, states.OVER_STATIC, states.OVER_MEAN]
 _GOLDEN = 2654435769  # multiples of it, modulo 2^32, are evenly spread
 _NO_IDS = np.empty((0, 0), np.int64)
 _NO_FIRSTS = np.empty((0, 2), np.int64)
@@ -148,8 +147,9 @@ class FeedbackModel:
 
     def _set_share(self) -> None:
         """Note which queries to rank by the model."""
-        n_queries, over_static, over_mean = self._state.totals[_OF_SHARE].tolist()
-        share = 1.0 / (1.0 + math.exp(-over_static) + math.exp(-over_mean))
+        n_queries = float(self._state.totals[states.QUERIES])
+        over_static, over_mean, within_static, within_mean = self._state.totals[states.EVIDENCE].tolist()
+        share = 1.0 / (1.0 + math.exp(-min(over_static, within_static)) + math.exp(-min(over_mean, within_mean)))
         self._turn = int(_TURNS * math.log2(1.0 + n_queries))
         if share >= 1.0 - _LARGEST_CONTROL:
             n_at_turn = 2.0 ** (self._turn / _TURNS)
@@ -435,7 +435,7 @@ class FeedbackModel:
         require(bool((totals[[states.N_SQUARES, states.N_REWARDS]] > 0.0).all()), "totals must be positive")
         are_counts = arrays["outcomes"][:, [states.WEIGHT, states.SQUARED_WEIGHT, states.SUM_OF_SQUARES]] >= 0.0
         require(bool(are_counts.all()), "counts must not be negative")
-        evidence = totals[[states.OVER_STATIC, states.OVER_MEAN]]
+        evidence = totals[states.EVIDENCE]
         require(bool((np.abs(evidence) < _LARGEST_EVIDENCE).all()), "the evidence is out of its range")
         require(all(map(_is_positive_definite, arrays["precision"])), "the precision must be positive definite")
         require(np.unique(ids).size == n, "ids of the model must be distinct")

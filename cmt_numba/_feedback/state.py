@@ -67,12 +67,14 @@ SHOWN, REWARDED, TRIALS, ADVANTAGE, N_FIGURES = range(5)
 PAST, RECENT, N_ENDS = range(3)
 """The place of the next past query, and the number of recent steps of the map."""
 
-(OVER_STATIC, OVER_MEAN, REWARDS, N_REWARDS, SQUARES, N_SQUARES, QUERIES, RECENT_QUERIES) = range(8)
-(APART, SQUARED_LIFT, LIFT, N_TOTALS) = range(8, 12)
-"""Totals: the log-odds that the learned model is better than the static one, and than the mean of rewards; the sum and
-the number of rewards; the squared errors of the static model, and their number; the number of queries with rewards, all
-and recent, and of recent ones for which the rankings disagree; and the sums for these of the squared lifts and of the
-lifts, the gains that the learned model expects."""
+(OVER_STATIC, OVER_MEAN, WITHIN_STATIC, WITHIN_MEAN, REWARDS, N_REWARDS, SQUARES, N_SQUARES) = range(8)
+(QUERIES, RECENT_QUERIES, APART, SQUARED_LIFT, LIFT, N_TOTALS) = range(8, 14)
+"""Totals: the log-odds that the learned model predicts rewards better than the static one, and than their mean, and the
+same for the differences between rewards of one query; the sum and the number of rewards; the squared errors of the
+static model, and their number; the number of queries with rewards, all and recent, and of recent ones for which the
+rankings disagree; and the sums for these of the squared lifts and of the lifts, the gains that the learned model
+expects."""
+EVIDENCE = slice(OVER_STATIC, REWARDS)
 
 FIRST_EVIDENCE, MOST_EVIDENCE = -2.8, 20.0
 
@@ -118,7 +120,8 @@ class Learned(NamedTuple):
 def new_state(width: int) -> Learned:
     """Return the state before the first reward."""
     totals = np.zeros(N_TOTALS)
-    totals[[OVER_STATIC, OVER_MEAN, SQUARES, N_SQUARES, N_REWARDS]] = FIRST_EVIDENCE, FIRST_EVIDENCE, 0.25, 1.0, 1.0
+    totals[EVIDENCE] = FIRST_EVIDENCE
+    totals[[SQUARES, N_SQUARES, N_REWARDS]] = 0.25, 1.0, 1.0
     weights = np.tile(FIRST_WEIGHTS, (2, 1))
     weights[STATIC, N_STATIC:] = 0.0
     diagonal = np.zeros((2, width), np.float32)

@@ -52,7 +52,8 @@ class PlainModel:
         self.map, self.recent = np.zeros((width, width)), []
         self.theta, self.squares = np.zeros(width), np.full(width, 1e-6)
         self.static, self.learned = Regression(8), Regression(14)
-        self.over_static, self.over_mean, self.errors, self.n_errors = -2.8, -2.8, 0.25, 1.0
+        self.evidence = np.full((2, 2), -2.8)  # for rewards, for differences; over static, over mean
+        self.errors, self.n_errors = 0.25, 1.0
         self.rewards, self.n_rewards = 0.0, 1.0
         self.products, self.pairs = np.zeros(3), np.zeros(3)
         self.memories, self.is_started, self.n_queries = {}, False, 0
@@ -64,7 +65,7 @@ class PlainModel:
     @property
     def odds(self):
         """Return the odds that the learned model is better than the static one and than the mean of rewards."""
-        return 1 / (np.exp(-self.over_static) + np.exp(-self.over_mean))
+        return 1 / np.exp(-self.evidence.min(axis=0)).sum()
 
     def weighed(self, evidence, difference):
         change = np.clip(difference / (2 * self.deviation**2), -3, 3)
@@ -127,7 +128,7 @@ class PlainModel:
     def rank(self, q, ids, similarities, keys):
         return self.scores(q, ids, similarities, keys, self.parts(q, ids, similarities, keys))
 
-    def learn(self, q, ids, similarities, keys, rewards, is_shared=False, is_static=True):
+    def learn(self, q, ids, similarities, keys, rewards, is_shared=False, is_static=True, is_used=True):
         rewards = np.where(ids >= 0, rewards, np.nan)
         similarities = np.where(ids >= 0, similarities, -np.inf)
         if np.isnan(rewards).all():
@@ -139,6 +140,8 @@ class PlainModel:
         best = np.argmax(self.scores(q, ids, similarities, keys, parts))
         ranks = [order.argsort() for order in (-self.scores(q, ids, similarities, keys, parts), -similarities)]
         ranks = [rank.argsort()[given].min() for rank in ranks]
+        if not is_used:
+            best, ranks = np.argmax(similarities), ranks[1:]
         is_chosen = rewards[given].min() > 0.5 and min(ranks) >= 3
         if is_chosen:
             rewards[best] = 0
@@ -147,20 +150,26 @@ class PlainModel:
         for i in given[given > 0] if not is_shared and not is_chosen else []:
             parts[i, min(SECOND + i - 1, LATER)] = 1
         expected = np.array([self.static.predict(row) for row in parts])
-        squares = (rewards - expected)[given] ** 2
-        gained = squares - (rewards - [self.learned.predict(row) for row in parts])[given] ** 2
+        static = (rewards - expected)[given]
+        learned = rewards[given] - [self.learned.predict(row) for row in parts[given]]
         self.n_queries += 1
         mean = self.rewards / self.n_rewards
-        of_mean = gained if is_chosen or mean == 1 else (rewards[given] - mean) ** 2 - squares + gained
-        self.over_static = self.weighed(self.over_static, share * gained.sum())
-        if is_static:
-            self.over_mean = self.weighed(self.over_mean, share * of_mean.sum())
+        constant = static if is_chosen or mean == 1 else rewards[given] - mean
+
+        errors = np.array([static, constant, learned])
+        for row in range(2):
+            *of_others, of_learned = (errors**2).sum(axis=1)
+            for column in range(2 if is_static else 1):
+                change = share * (of_others[column] - of_learned)
+                self.evidence[row, column] = self.weighed(self.evidence[row, column], change)
+            if given.size > 1 and not is_shared:
+                errors -= errors.mean(axis=1, keepdims=True)
         if is_static and not is_chosen:
             self.rewards, self.n_rewards = (
                 self.rewards + share * rewards[given].sum(),
                 self.n_rewards + share * given.size,
             )
-        self.errors, self.n_errors = 0.999 * self.errors + squares.mean(), 0.999 * self.n_errors + 1
+        self.errors, self.n_errors = 0.999 * self.errors + (static**2).mean(), 0.999 * self.n_errors + 1
         for i in given:
             self.static.learn(parts[i], rewards[i], share)
             self.learned.learn(parts[i], rewards[i], share)

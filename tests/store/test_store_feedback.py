@@ -122,7 +122,7 @@ def test_vectors_with_squares_beyond_float32_earn_rewards(form: str, metric: str
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("form", FORM_OF)
 def test_rewards_of_outliers_are_learned_too(form: str, metric: str, n_first: int):
-    to, V = FORM_OF[form], 1000.0 * np.random.default_rng(0).normal(size=(N + 24, 8))
+    to, V = FORM_OF[form], 1000.0 * np.random.default_rng(2).normal(size=(N + 24, 8))
     X, Q, far = to(V[:N].astype(np.float32)), to(V[:12] + V[N : N + 12] / 3.0), to(1e9 * V[N + 12 :])
     wanted, store = np.arange(20, 32), MemoryStore(metric=metric, random_state=0)
     store.add(np.arange(n_first), X[:n_first])
