@@ -161,10 +161,12 @@ def score_labels(postings, squares, vectors, texts, scores):
 
 
 @kernel
-def score_texts(sums, hashed, stored, lessons, label, members, scores):
-    """Write the score of a label (float32) for each of the stored texts in the order, with their weights in the sums.
+def measure_violations(sums, hashed, stored, duals, lessons, label, members, violations):
+    """Write how far the score of a label (float32) is from the limit of each of the stored texts in the order.
 
-    ``members`` are texts of the label (int64), whose features count.
+    Below the limit, only texts that hold the label off count, and others get a negative number. Texts of the label get
+    -1. ``stored`` are the texts' weights in the sums, and ``members`` are texts of the label (int64), whose features
+    count.
     """
     postings, squares, vectors = sums
     inverse, row = _inverse(squares[label]), zeros(postings.starts.size, np.float32)
@@ -175,12 +177,18 @@ def score_texts(sums, hashed, stored, lessons, label, members, scores):
                 row[hashed.columns[at]] = inverse * postings.sums[entry] + postings.corrections[entry]
     for i in range(lessons.order.size):
         text, score = lessons.order[i], np.float32(0.0)
+        if lessons.labels[text] == label:
+            violations[i] = np.float32(-1.0)
+            continue
         for at in range(hashed.starts[text], hashed.starts[text + 1]):
             score += stored[at] * row[hashed.columns[at]]
-        scores[i] = score / max(_TINY, lessons.importance[text])
+        score /= max(_TINY, lessons.importance[text])
         vector = vectors.of_texts[text]
-        scores[i] += inverse * dot(vectors.sums, label, vector) + dot(vectors.corrections, label, vector)
-        scores[i] += vectors.biases[label]
+        score += inverse * dot(vectors.sums, label, vector) + dot(vectors.corrections, label, vector)
+        violations[i] = score + vectors.biases[label] - duals.limits[text]
+        for j in range(N_COMPETITORS):
+            if duals.weights[text, j] > 0.0 and duals.competitors[text, j] == label:
+                violations[i] = np.abs(violations[i])
     release(row)
 
 

@@ -237,15 +237,18 @@ class ClassSums(files.WithFields):
         kernels.score_labels(self.postings, self.squares, self.vectors._replace(of_texts=vectors), texts, scores)
         return scores
 
-    def taken_by(self, texts: LabelledTexts, label: int, chosen: np.ndarray, most: int) -> np.ndarray:
-        """Return up to ``most`` of the texts ``chosen`` that a label, which is not theirs, comes too close to."""
+    def affected_by(self, texts: LabelledTexts, label: int, chosen: np.ndarray, most: int) -> np.ndarray:
+        """Return up to ``most`` of the texts ``chosen`` that a label, which is not theirs, affects most.
+
+        It comes too close to these texts, or they hold it off further than necessary.
+        """
         members = np.flatnonzero(texts.labels == label)[-_MOST_MEMBERS:]
         lessons = kernels.Lessons(texts.labels, texts.importance, chosen)
-        scores = np.empty(chosen.size, np.float32)
-        kernels.score_texts(self._sums, texts.hashed, self.stored, lessons, label, members, scores)
-        excess = np.where(texts.labels[chosen] == label, -1.0, scores - self.duals.limits[chosen])
-        nearest = np.argsort(-excess, kind="stable")[:most]
-        return chosen[nearest[excess[nearest] > 0.0]]
+        violations = np.empty(chosen.size, np.float32)
+        arrays = self._sums, texts.hashed, self.stored, self.duals
+        kernels.measure_violations(*arrays, lessons, label, members, violations)
+        largest = np.argsort(-violations, kind="stable")[:most]
+        return chosen[largest[violations[largest] > 0.0]]
 
     def n_entries_of(self, hashed: HashedTexts) -> int:
         """Return how many entries the scores of texts add up."""

@@ -91,12 +91,13 @@ class TextModel(files.WithFields):
         stored.labels[:] = labels  # in place: StoredTexts owns the array
         model.stored, model.frequencies = stored, DocumentFrequencies.of(stored.hashed)
         model._of_texts = GrowingColumns(np.zeros((labels.size, 0), np.float32))
-        model.sums = ClassSums.of(model._labelled())
+        model.sums = ClassSums.of(model.labelled())
         model._learn_weights()
         model._train_all()
         return model
 
-    def _labelled(self) -> LabelledTexts:
+    def labelled(self) -> LabelledTexts:
+        """Return the stored texts with their labels, importance and vectors."""
         stored, vectors = self.stored, self._of_texts.columns[0]
         return LabelledTexts(
             stored.hashed, self.frequencies, stored.labels, self.names.size, stored.importance, vectors
@@ -112,7 +113,7 @@ class TextModel(files.WithFields):
         """Change the settings of the class sums, and the vectors."""
         self.sums.settings, self.vectors = settings, vectors if settings.share > 0.0 else None
         self._of_texts = GrowingColumns(self._vectors_of(self.stored.hashed))
-        self.sums.sum_vectors(self._labelled())
+        self.sums.sum_vectors(self.labelled())
 
     def _learned_vectors(self, chosen: np.ndarray) -> TextVectors:
         """Return vectors learned from the texts at the positions ``chosen``."""
@@ -125,8 +126,8 @@ class TextModel(files.WithFields):
         stored, settings = self.stored, self.sums.settings
         every = np.arange(len(stored))
         self._use(settings, self._learned_vectors(every) if settings.share else None)
-        self.sums.refresh(self._labelled(), every)
-        self.sums.train(self._labelled(), every, self.generator, self._n_passes())
+        self.sums.refresh(self.labelled(), every)
+        self.sums.train(self.labelled(), every, self.generator, self._n_passes())
         self.dense = self._dense_of(every)
         self.copies_agree = stored.copies_agree()
         self.n_removed = self.n_since = 0
@@ -171,17 +172,17 @@ class TextModel(files.WithFields):
             fold = fold[: max(1, 4 * _MOST_CELLS // n_labels)]
             seen, hashed = np.delete(np.arange(labels.size), fold), self.stored.features_at(fold)
             self.frequencies.add(hashed, -1)  # held-out texts are not counted, like texts to classify
-            self.sums.refresh(self._labelled(), fold, removes=True)
+            self.sums.refresh(self.labelled(), fold, removes=True)
             self.dense = self._dense_of(seen)
             encoded = None if self.stored.encoded is None else self.stored.encoded[fold]
             vectors = self._learned_vectors(seen) if possible[0].share else None
             for parts, settings in zip(scores, possible, strict=True):
                 self._use(settings, vectors)
-                self.sums.train(self._labelled(), seen, self.generator, self._n_passes())
+                self.sums.train(self.labelled(), seen, self.generator, self._n_passes())
                 parts.append(self.scores(hashed, encoded))
             right.append(labels[fold])
             self.frequencies.add(hashed)
-            self.sums.refresh(self._labelled(), fold)
+            self.sums.refresh(self.labelled(), fold)
         answers, results = np.concatenate(right), []
         for parts in scores:
             joined = [np.concatenate(of_scorer) for of_scorer in zip(*parts, strict=True)]
@@ -240,7 +241,7 @@ class TextModel(files.WithFields):
 
         def undo() -> None:
             if self.frequencies.n_texts > n_old:
-                self.sums.refresh(self._labelled(), np.arange(n_old, n_old + n), removes=True)
+                self.sums.refresh(self.labelled(), np.arange(n_old, n_old + n), removes=True)
                 self.frequencies.add(new.hashed, -1)
             names, self.n_since, self._of_texts = before
             self.sums.undo_add(new.hashed, biases, n_weights, n_old)
@@ -274,7 +275,7 @@ class TextModel(files.WithFields):
 
         If these add up to as many texts as are stored, train on all texts once, which takes less time.
         """
-        texts, every = self._labelled(), np.arange(len(self.stored))
+        texts, every = self.labelled(), np.arange(len(self.stored))
         self.sums.refresh(texts, every[-n:])
         if n * (1 + 4 * _AFFECTED) >= every.size and n * _ENTRIES >= self._n_entries():
             self.sums.train(texts, every, self.generator, self._n_passes())
@@ -285,9 +286,9 @@ class TextModel(files.WithFields):
     def _train_with_affected(self, texts: LabelledTexts, new: int) -> None:
         """Train the class sums on a new text and on the stored texts that it affects.
 
-        These are some texts of its class and of rival classes, and texts that would now be assigned to its class. The
-        new text is trained first. If its class has few texts, training may raise their scores much, so the search for
-        affected texts is repeated.
+        These are some texts of its class and of rival classes, and texts that its class comes too close to or that hold
+        it off too far. The new text is trained first. If its class has few texts, training may raise their scores much,
+        so the search for affected texts is repeated.
         """
         stored, label = self.stored, self.stored.labels[new]
         hashed = stored.features_at(np.array([new]))
@@ -301,8 +302,8 @@ class TextModel(files.WithFields):
         self.sums.train(texts, np.array([new]), self.generator, 1)
         for _ in range(_ROUNDS if np.count_nonzero(stored.labels == label) <= _AFFECTED else 1):
             compared = np.sort(self._some(np.arange(len(stored)), n_compared))
-            taken = self.sums.taken_by(texts, label, compared, 2 * most)
-            affected = np.unique(np.concatenate([[new], *members, taken]))
+            others = self.sums.affected_by(texts, label, compared, 2 * most)
+            affected = np.unique(np.concatenate([[new], *members, others]))
             self.sums.train(texts, affected, self.generator, _PASSES)
 
     def _some(self, positions: np.ndarray, most: int) -> np.ndarray:
@@ -335,7 +336,7 @@ class TextModel(files.WithFields):
         made.frequencies.add(stored.features_at(gone), -1)
         made._of_texts = GrowingColumns(self._of_texts.columns[0][kept])
         is_kept = np.repeat(np.isin(np.arange(len(stored)), kept), np.diff(stored.hashed.starts))
-        made.sums = self.sums.without(made._labelled(), kept, is_kept, places)
+        made.sums = self.sums.without(made.labelled(), kept, is_kept, places)
         if kept.size == 0:  # all texts are relabelled, and learning them again trains all
             made.dense = None
         elif has_lost_many:

@@ -698,6 +698,18 @@ def test_a_class_in_one_call_or_two_gives_about_the_same_answers():
     assert np.mean(differences) < 0.08
 
 
+def test_a_class_affects_texts_that_it_takes_or_that_hold_it_off_too_far():
+    texts, labels = texts_of_overlapping_classes(15, 1)
+    model = model_of(TextClassifier(random_state=0).fit(texts, labels))
+    learned, every = model.labelled(), np.arange(labels.size)
+    holds_off = np.any((model.sums.duals.competitors == 3) & (model.sums.duals.weights > 0.0), axis=1)
+    assert np.any(holds_off)
+    for change, wanted in ((-1.0, holds_off), (2.0, labels != 3)):
+        model.sums.vectors.biases[3] += change
+        affected = model.sums.affected_by(learned, 3, every, labels.size)
+        assert np.array_equal(np.sort(affected), np.flatnonzero(wanted))
+
+
 def test_few_texts_of_a_class_come_in_one_call():
     texts, labels = shared_words(20, 400, 0)
     asked, right = shared_words(20, 400, 1)
