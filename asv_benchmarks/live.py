@@ -5,12 +5,14 @@ from __future__ import annotations
 from shared.commands import DATA, Commands, argument, print_table, timed
 
 import argparse
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import sem
 from shared.labelled_sets import MOST_QUERIES, MultilabelSet, read_lines, read_multilabel
 from shared.patterned_intents import natural_intents, patterned_intents
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -26,6 +28,7 @@ from cmt_numba.text import TextClassifier
 commands = Commands(__doc__)
 
 N_SHOTS = 20  # texts of each class that is there from the start
+MOST_OLD = 500  # test texts of these classes: maximum
 QUARTER, N_POINTS = 0.25, 5
 N_CORRECTED = 200
 WRONG = 0.2
@@ -106,53 +109,72 @@ def answers_of(first: Lines, more: Lines, base: Any) -> Iterator[tuple[str, Any]
         yield name, rival().fit(*both)
 
 
+def accuracy(learner: Any, lines: Lines) -> float:
+    """Return which fraction of texts gets its class."""
+    return float(np.mean(learner.predict(lines.texts) == lines.labels))
+
+
+def with_errors(found: dict[str, list[float]]) -> list[str]:
+    """Return each learner's mean, and if it learned live, the standard error of its difference from ``fit``."""
+    cells = {name: f"{np.mean(each):.3f}" for name, each in found.items()}
+    for way in WAYS:
+        cells[way] += f" ± {sem(np.subtract(found[way], found['fit'])):.3f}"
+    return list(cells.values())
+
+
 def added_classes(train: Lines, test: Lines, n_new: int, shots: Sequence[int], draws: int) -> Iterator[list[Any]]:
     """Yield rows: which fraction of texts of new classes is found, and the accuracy on the other texts."""
     order = np.random.default_rng(0).permutation(np.unique(train.labels))
     old, new = order[30:], order[:30]
-    generator = np.random.default_rng(1)
 
-    def some(labels: np.ndarray, n: int) -> Lines:
+    def some(labels: np.ndarray, n: int, generator: np.random.Generator) -> Lines:
         chosen = [generator.permutation(np.flatnonzero(train.labels == label))[:n] for label in labels]
         return train.at(generator.permutation(np.concatenate(chosen)))
 
-    first, asked = some(old, N_SHOTS), test.at(np.isin(test.labels, old))
+    first = some(old, N_SHOTS, np.random.default_rng(1))
+    asked = test.at(np.flatnonzero(np.isin(test.labels, old))[:MOST_OLD])
     base = ours().fit(*first)
-    groups = [new[i : i + 1] for i in range(draws)] if n_new == 1 else [new[:n_new]]
+    groups = [new[[i % new.size]] for i in range(draws)] if n_new == 1 else [new[:n_new]]
     for n in shots:
-        found: dict[str, list[Any]] = {}
+        found, kept, generator = defaultdict(list), defaultdict(list), np.random.default_rng(n)
         for group in groups:
-            theirs = test.at(np.isin(test.labels, group))
-            for name, learner in answers_of(first, some(group, n), base):
-                parts = [np.mean(learner.predict(part.texts) == part.labels) for part in (theirs, asked)]
-                found.setdefault(name, []).append(parts)
-        for column, which in enumerate(("found", "old classes")):
-            yield [n_new, n, which, *(np.mean(each, axis=0)[column] for each in found.values())]
+            for name, learner in answers_of(first, some(group, n, generator), base):
+                found[name] += [accuracy(learner, test.at(test.labels == label)) for label in group]
+                kept[name].append(accuracy(learner, asked))
+        yield [n_new, n, "found", *with_errors(found)]
+        yield [n_new, n, "old classes", *(f"{np.mean(each):.3f}" for each in kept.values())]
+
+
+def added_to_patterns(n: int, draws: int) -> list[Any]:
+    """Return a row: which fraction of texts of 8 new classes is found."""
+    found = defaultdict(list)
+    more, asked = (Lines(*part) for part in natural_intents(n))
+    for seed in range(1, draws + 1):
+        first = Lines(*patterned_intents(5, seed))
+        for name, learner in answers_of(first, more, ours().fit(*first)):
+            found[name].append(accuracy(learner, asked))
+    return [8, n, "found", *with_errors(found)]
 
 
 @commands.add(
     argument("folder", type=Path, help="a folder with train.jsonl.gz and test.jsonl.gz and more than 30 classes"),
     argument("--shots", type=int, nargs="+", default=[1, 3, 5, 7, 10, 20]),
     argument("--new", type=int, nargs="+", default=[1, 30], help="numbers of new classes"),
-    argument("--draws", type=int, default=10, help="repetitions with one new class"),
+    argument("--draws", type=int, default=20, help="repetitions with one new class"),
+    argument("--patterns", type=int, default=10, help="repetitions with classes whose texts are made of patterns"),
 )
 def new_classes(options: argparse.Namespace) -> None:
     """Compare ways to learn classes that come later, next to classes with 20 texts each.
 
-    Prints which fraction of the test texts of new classes is found, and the accuracy on the texts of other classes. The
+    Prints which fraction of the test texts of new classes is found, and the accuracy on 500 texts of other classes.
+    The number after ± is the standard error of the difference from ``fit``, over repetitions or over 30 classes. The
     last table adds natural sentences of 8 intents to 96 intents whose texts are made of patterns.
     """
     train, test = (lines_of(options.folder / f"{part}.jsonl.gz") for part in ("train", "test"))
     head = ["new classes", "texts each", "accuracy", *WAYS, "fit", *RIVALS]
     for n_new in options.new:
         print_table(head, added_classes(train, test, n_new, options.shots, options.draws), options.folder.name)
-    rows, first = [], Lines(*patterned_intents(5, 1))
-    base = ours().fit(*first)
-    for n in (1, 2, 3):
-        more, asked = (Lines(*part) for part in natural_intents(n))
-        learners = answers_of(first, more, base)
-        rows.append([8, n, "found", *(np.mean(one.predict(asked.texts) == asked.labels) for _, one in learners)])
-    print_table(head, rows, "patterns", ".2f")
+    print_table(head, [added_to_patterns(n, options.patterns) for n in (1, 2, 3)], "patterns")
 
 
 def corrected(train: Lines, test: Lines) -> list[Any]:
