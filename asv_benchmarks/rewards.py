@@ -28,13 +28,17 @@ def run(task: Task, learner: Any, k: int, kind: RewardKind, seed: int, n_queries
     Return the mean rewards of the first results: for held-out queries, and for those of memories that arrive later.
     """
     rng, n = np.random.default_rng(1000 + seed), min(n_queries or task.stream.wanted.size, task.stream.wanted.size)
+    easier = np.random.default_rng(seed).normal(size=task.keys.shape[1])  # queries in this direction are easy
     learner.start(task.keys)
     for first in range(0, n, BATCH):
         rows = slice(first, min(first + BATCH, n))
         Q, wanted = task.stream.rows[rows], task.stream.wanted[rows]
         ids = learner.query(Q, k)
         expected = task.expected(wanted, ids, is_late=first >= n // 2)
-        rewards = kind.rewards((rng.random(expected.shape) < expected).astype(float), rng)
+        right = (rng.random(expected.shape) < expected).astype(float)
+        if kind.of_queries:
+            right[:] = (Q @ easier > 0.0)[:, None]
+        rewards = kind.rewards(right, rng)
         kept = rng.random(len(ids)) < kind.share
         if kept.any():
             learner.learn(Q[kept], ids[kept], rewards[kept])

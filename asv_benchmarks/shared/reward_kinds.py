@@ -13,11 +13,13 @@ _EXAMINED = np.array(
 class RewardKind(NamedTuple):
     """A function from whether each shown memory was right, shape (n, k), to rewards, and the share of rewarded queries.
 
-    Rewards of shape (n,) are one outcome for all memories that were shown.
+    Rewards of shape (n,) are one outcome for all memories that were shown. With ``of_queries``, the function gets
+    whether a query is easy in the place of whether memories were right.
     """
 
     rewards: Callable[[np.ndarray, np.random.Generator], np.ndarray]
     share: float = 1.0
+    of_queries: bool = False
 
 
 def _flipped(share: float) -> RewardKind:
@@ -46,7 +48,10 @@ KINDS = {
     "all 1": RewardKind(lambda right, rng: np.ones_like(right)),
     "all 0": RewardKind(lambda right, rng: np.zeros_like(right)),
     "all 0.5": RewardKind(lambda right, rng: np.full_like(right, 0.5)),
+    "easy queries": RewardKind(
+        lambda easy, rng: (rng.random(easy.shape) < 0.1 + 0.8 * easy).astype(float), of_queries=True
+    ),
     "coins": RewardKind(lambda right, rng: rng.integers(0, 2, right.shape).astype(float)),
     "outcome 1": RewardKind(lambda right, rng: np.ones(len(right))),
 }
-"""Kinds of rewards by name. The last five say nothing about memories."""
+"""Kinds of rewards by name. The last six say nothing about memories."""

@@ -50,7 +50,7 @@ MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
 N_PASSED = 3
-"""Number of memories that both rankings put before a rewarded one, if it is a known answer."""
+"""Number of memories that each ranking in use puts before a rewarded one, if it is a known answer."""
 
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""
