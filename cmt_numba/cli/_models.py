@@ -5,7 +5,8 @@ A model file is an estimator's file with additional arrays, so the estimator's `
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 import numpy as np
 
@@ -91,10 +92,20 @@ def _model_of(kind: Any, contents: files.Contents) -> Model:
 
 def _options_of(given: Any) -> ReadOptions:
     """Return options that were read as JSON. Raise ValueError if they are invalid."""
-    known = {field.name for field in fields(ReadOptions)}
-    require(type(given) is dict and known.issuperset(given), f"{_OPTIONS} must be options for reading data")
-    options: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
-    return ReadOptions(**options)
+    require(type(given) is dict, f"{_OPTIONS} must be a mapping")
+    types = {field.name: _json_types(field.type) for field in fields(ReadOptions)}
+    for name, value in given.items():
+        sound = name in types and type(value) in types[name]
+        sound = sound and not (type(value) is list and any(type(entry) is not str for entry in value))
+        require(sound, f"{_OPTIONS} has an invalid {name!r:.50}: {value!r:.50}")
+    known: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in given.items()}
+    return ReadOptions(**known)
+
+
+def _json_types(annotation: Any) -> tuple[Any, ...]:
+    """Return the JSON types of the values that an annotation of :class:`ReadOptions` allows."""
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    return tuple(list if get_origin(kind) is tuple else kind for kind in kinds)
 
 
 def describe_model(model: Model) -> dict[str, dict[str, Any]]:
