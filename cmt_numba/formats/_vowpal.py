@@ -13,7 +13,8 @@ from ._source import Source
 
 _N_BITS = 18  # as in Vowpal Wabbit
 # A word that touches the bar is a tag, unless it is the label.
-_HEAD = re.compile(r"\s*(?:([^\s':][^\s:]*)(?:\s+[-+.\deE]+){0,2})?(?:\s*'\S*|\s+\S+(?!\s))?\s*")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_HEAD = re.compile(rf"\s*(?:([^\s':][^\s:]*)(?:\s+{_NUMBER}){{0,2}})?(?:\s*'\S*|\s+\S+(?!\s))?\s*")
 
 
 class VowpalSource(Source):

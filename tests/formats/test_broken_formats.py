@@ -54,6 +54,7 @@ BROKEN = [
     (VW, "1 | a\n2 | a:inf\n", {}, "line 2: 'a:inf' must be a name"),
     (VW, "1 | a\n2:0.5 | a\n", {}, "line 2: '2:0.5' must have the format: label .*; costs are not supported"),
     (VW, "1 | a\n2 heavy 'tag | a\n", {}, "line 2: .* must have the format: label importance"),
+    (VW, "1 | a\n2 ee | a\n", {}, "line 2: .* must have the format: label importance"),
     (VW, "1,2 | a\n2,-1 | a\n", {}, "line 2: label -1 is negative"),
     (VW, "1,2 | a\ncat | a\n", {"task": "multilabel", "named_labels": False}, "line 2: label 'cat' is not an integer"),
     (CSV, "x,label\n1,2\n,3\n", {}, "row 2: column 'x' has no value"),
