@@ -122,22 +122,25 @@ def test_vectors_with_squares_beyond_float32_earn_rewards(form: str, metric: str
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("form", FORM_OF)
 def test_rewards_of_outliers_are_learned_too(form: str, metric: str, n_first: int):
-    to, V = FORM_OF[form], 1000.0 * np.random.default_rng(2).normal(size=(N + 24, 8))
-    X, Q, far = to(V[:N].astype(np.float32)), to(V[:12] + V[N : N + 12] / 3.0), to(1e9 * V[N + 12 :])
-    wanted, store = np.arange(20, 32), MemoryStore(metric=metric, random_state=0)
-    store.add(np.arange(n_first), X[:n_first])
-    store.feedback(far[[0]], [0], [1.0])
-    if n_first < N:
-        store.add(np.arange(n_first, N), X[n_first:])
-    for _ in range(10):
-        keys = store.query(Q, 5).keys
-        store.feedback(Q, wanted, np.ones(12))
-        store.feedback(Q, keys, (keys == wanted[:, None]).astype(float))
-        store.feedback(far, store.query(far, 1).keys, np.zeros(12))
-    found = store.query(Q, 3)
-    assert np.mean(found.keys[:, 0] == wanted) > 0.5
-    assert np.isfinite(found.scores).all()
-    assert np.isfinite(store.query(far, 3).scores).all()
+    to, shares = FORM_OF[form], []
+    for seed in range(3):
+        V = 1000.0 * np.random.default_rng(seed).normal(size=(N + 24, 8))
+        X, Q, far = to(V[:N].astype(np.float32)), to(V[:12] + V[N : N + 12] / 3.0), to(1e9 * V[N + 12 :])
+        wanted, store = np.arange(20, 32), MemoryStore(metric=metric, random_state=0)
+        store.add(np.arange(n_first), X[:n_first])
+        store.feedback(far[[0]], [0], [1.0])
+        if n_first < N:
+            store.add(np.arange(n_first, N), X[n_first:])
+        for _ in range(10):
+            keys = store.query(Q, 5).keys
+            store.feedback(Q, wanted, np.ones(12))
+            store.feedback(Q, keys, (keys == wanted[:, None]).astype(float))
+            store.feedback(far, store.query(far, 1).keys, np.zeros(12))
+        found = store.query(Q, 3)
+        shares.append(np.mean(found.keys[:, 0] == wanted))
+        assert np.isfinite(found.scores).all()
+        assert np.isfinite(store.query(far, 3).scores).all()
+    assert np.mean(shares) > 0.6
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(store)).query(Q, 3).keys, found.keys)
 
 
