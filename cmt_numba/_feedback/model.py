@@ -297,10 +297,10 @@ class FeedbackModel:
 
         Other arguments are those of :meth:`rank`. Candidates that were shown come first; others are their competitors.
         With ``is_shared``, the rewards of a row are one outcome of all its memories, which counts once.
-        Good rewards of memories that each ranking in use puts below several others are known answers: the first of
-        these others counts as unrewarded, unless ``may_be_chosen`` is False, because the memories were ranked in
-        another way. Then ``firsts``, int64 (n, 2), are the columns of the first candidates without and with what was
-        learned.
+        If all rewards of a row are good, and each ranking in use puts several other memories first, these are known
+        answers: the first of the others counts as unrewarded. It does not with ``may_be_chosen=False``, because the
+        memories were ranked in another way. Then ``firsts``, int64 (n, 2), are the columns of the first candidates
+        without and with what was learned.
         """
         rewards = np.where(ids == NONE, np.nan, rewards).astype(np.float64)
         n_passed = len(ids)  # in each row, one memory may count as unrewarded

@@ -50,7 +50,7 @@ MOST_PAST = 16
 """Number of past queries that a memory keeps."""
 
 N_PASSED = 3
-"""Number of memories that each ranking in use puts before a rewarded one, if it is a known answer."""
+"""A good reward is a known answer if each ranking in use puts at least this number of memories before it."""
 
 N_RECENT = 32
 """Number of steps of the map that are added to it together; a multiple of 4."""

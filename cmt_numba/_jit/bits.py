@@ -168,7 +168,7 @@ def _put_planes(builder, values, form):
 
 
 def _put_tables(builder, values, form):
-    """Generate the tables: entry ``i`` of a table is the sum of those of four values that are the set bits of ``i``."""
+    """Generate a table for each four values. Entry ``i`` is the sum of the values at the set bits of ``i``."""
     n = 1 << _TOGETHER
     kind = _vector_of_bytes(2 * n)
     for pair in range(BITS_OF_A_WORD // (2 * _TOGETHER)):
@@ -187,7 +187,7 @@ def _shuffled(builder, x, y, order):
 
 
 def _interleaved(builder, both, size, half):
-    """Return the units of ``size`` bytes of two vectors in turn, from one half of each 16 bytes."""
+    """Interleave units of ``size`` bytes of two vectors, from the first or second half of each 16 bytes of them."""
     order = []
     for lane in range(0, TILE, 16):
         for unit in range(lane + 8 * half, lane + 8 * (half + 1), size):
@@ -232,7 +232,7 @@ def _add_by_tables(builder, codes, form, totals):
 
 
 def _sums_by_tables(builder, totals):
-    """Return the sums of each eight codes."""
+    """Return the sums of 32 codes, eight in a vector, in the order of the codes."""
     places = sorted(range(TILE), key=_TRANSPOSED.__getitem__)
     return [_shuffled(builder, totals[0], totals[0], places[i : i + _LANES]) for i in range(0, TILE, _LANES)]
 
@@ -249,7 +249,7 @@ def _add_by_planes(builder, codes, form, totals):
 
 
 def _sums_by_planes(builder, totals):
-    """Return the sums of each eight codes."""
+    """Return the sums of 32 codes, eight in a vector, from the numbers of set bits in each plane."""
     kind, sums = totals[0].type, []
     for i in range(0, len(totals), _PLANES):
         total = ir.Constant(kind, None)
