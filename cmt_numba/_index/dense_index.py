@@ -62,12 +62,11 @@ _PRODUCTS_OF_A_THREAD = 1 << 24  # fewer take less time than the start of a thre
 _KEPT_MICROSECONDS = 60.0  # if a search takes longer, other threads gain from the interpreter lock
 _SEARCHES_PER_TIME = 32  # the time of one of so many searches is measured
 _ALL = Mask(np.empty(0, np.uint64), np.empty(0, np.int64))
+_NO_PRODUCTS = np.empty((0, 0), np.float32)
 
 
-def _products(Q: np.ndarray, vectors: np.ndarray | None) -> np.ndarray:
-    """Return the products of queries and vectors in float32, or without vectors an empty array."""
-    if vectors is None:
-        return np.empty((0, 0), np.float32)
+def _products(Q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return the products of queries and vectors in float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(Q @ vectors.T)
 
@@ -115,6 +114,7 @@ class DenseIndex:
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
+        self._few_slots = np.empty(0, np.int64)
         samples, contrasts = np.empty((0, N_COLUMNS), np.float32), np.empty((0, N_CONTRAST_COLUMNS), np.float32)
         self._gaps = Gaps(samples, contrasts, 0, n_features, metric)
         self._due = 0.0  # number of samples
@@ -125,6 +125,15 @@ class DenseIndex:
 
     def _set_state(self, state: DenseState) -> None:
         self._state, self._held = state, held(state)
+
+    def _all_slots(self, n: int) -> np.ndarray:
+        """Return the slots of all ``n`` vectors. If they are few, the array is kept for the next search."""
+        slots = self._few_slots
+        if slots.size != n:
+            slots = np.arange(n)
+            if n <= _FEW:
+                self._few_slots = slots
+        return slots
 
     def _make_room(self, n_more: int = 0) -> None:
         """Make room for more vectors, and for the lists that a change of one vector needs."""
@@ -393,8 +402,7 @@ class DenseIndex:
         """
         n_rows, n = len(Q), len(self)
         ids, scores = np.empty((n_rows, k), np.int64), np.empty((n_rows, k))
-        slots, mask = None, _ALL
-        is_exact = target_recall >= 1.0 or self._state.totals[N_FAR] > 0
+        slots, mask, is_exact = None, _ALL, target_recall >= 1.0 or self._state.totals[N_FAR] > 0
         if among is not None:
             if among.owner is not self or among.version != self.version:
                 raise ValueError("the set of allowed vectors is of another index or of an earlier version of this one")
@@ -403,34 +411,32 @@ class DenseIndex:
             if len(slots) > most and not is_exact:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
-            slots = np.arange(n)
-        by_product = n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean"
+            slots = self._all_slots(n)
         kernel: Any = compare_slots
-        if slots is not None and slots.size <= (_FEW if by_product else _FEW_VALUES // self.n_features):
-            kernel, vectors, n_at_once = compare_few, None, max(n_rows, 1)
-            if by_product:
-                vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // max(slots.size, 1)
-                n_threads = min(n_threads, 1 + n_rows * vectors.size // _PRODUCTS_OF_A_THREAD)
-
-            def answer(first: int, stop: int) -> None:
-                for at in range(first, stop, n_at_once):
-                    end = min(at + n_at_once, stop)
-                    compare_few(self._held, Q, at, end, slots, _products(Q[at:end], vectors), scores, ids)
-
-        elif slots is not None:
-            choice = SlotChoice(slots, bool(is_exact or slots.size <= _FEW))
-
-            def answer(first: int, stop: int) -> None:
-                compare_slots(self._held, Q, first, stop, choice, _ALL, scores, ids)
-
-        else:
-            effort = self._gaps.effort(target_recall)
+        arguments: tuple[Any, Any]
+        vectors, n_at_once = None, 0
+        if slots is None:
             together = n_rows > _FEW_ROWS + int(self._state.lists.counts[N_LISTS]) // _LISTS_PER_ROW
-
             kernel = search_together if together else search_one_by_one
+            arguments = self._gaps.effort(target_recall), tuple(mask)
+        else:
+            by_product = n_rows >= _ROWS_OF_A_PRODUCT and self.metric != "euclidean"
+            arguments = slots, _NO_PRODUCTS
+            if slots.size > (_FEW if by_product else _FEW_VALUES // self.n_features):
+                arguments = SlotChoice(slots, bool(is_exact or slots.size <= _FEW)), _ALL
+            else:
+                kernel = compare_few
+                if by_product:
+                    vectors, n_at_once = self._vectors_in(slots), _PRODUCTS_AT_ONCE // max(slots.size, 1)
+                    n_threads = min(n_threads, 1 + n_rows * vectors.size // _PRODUCTS_OF_A_THREAD)
 
-            def answer(first: int, stop: int) -> None:
-                kernel(self._held, Q, first, stop, effort, tuple(mask), scores, ids)
+        def answer(first: int, stop: int) -> None:
+            if vectors is None:
+                kernel(self._held, Q, first, stop, *arguments, scores, ids)
+                return
+            for at in range(first, stop, n_at_once):
+                end = min(at + n_at_once, stop)
+                compare_few(self._held, Q, at, end, slots, _products(Q[at:end], vectors), scores, ids)
 
         self._n_searches += 1
         is_timed = self._n_searches % _SEARCHES_PER_TIME == 1 and n_rows > 0
@@ -465,7 +471,7 @@ class DenseIndex:
         for query, nearest in zip(queries, slots, strict=True):
             k = min(query.k, int(RANKS[-1]))
             scores, ids = np.empty((1, k)), np.empty((1, k), np.int64)
-            compare_few(self._held, query.x[None], 0, 1, nearest[nearest != NONE], _products(X, None), scores, ids)
+            compare_few(self._held, query.x[None], 0, 1, nearest[nearest != NONE], _NO_PRODUCTS, scores, ids)
             found = np.empty((1, k)), np.empty((1, k), np.int64)
             effort = self._gaps.effort(query.target_recall)
             search_one_by_one(self._held, query.x[None], 0, 1, effort, tuple(_ALL), *found)

@@ -259,6 +259,8 @@ class MemoryStore(Closeable):
         return self._query(X, words, k, where, target_recall, min_score=min_score)
 
     def _read(self, X: Any, texts: Any, *, fuzzy: bool = False) -> tuple[Any, list[Counter[int]] | None]:
+        if texts is None and not fuzzy and isinstance(X, np.ndarray):  # the most frequent case
+            return X, None
         contents = self._contents
         tokenizer = None if texts is None else contents.tokenizer
         find_near = (lambda words: [contents.shared(lambda: contents.near_words(words))]) if fuzzy else None
