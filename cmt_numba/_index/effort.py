@@ -58,7 +58,7 @@ _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 
 _USUAL, _MARGIN = 0.9, 1.4  # queries are unlike samples beyond this quantile of squared distances, times the margin
 _MISSED_BY_LISTS = 0.8  # part of the missed vectors whose lists are not reached
-_MISSED_IF_ALIKE = 0.6  # the same if samples are alike
+_MISSED_IF_ALIKE = 0.6  # the same if samples are alike, or less by a standard error of the number of missed samples
 _MISSED_IF_UNLIKE = 0.4  # the same if the query is unlike samples
 _MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
@@ -151,10 +151,15 @@ class Gaps:
         contrasts = np.concatenate([self.contrasts, contrasts])[-(most + most // SAMPLES_PER_QUERY_BETWEEN) :]
         return Gaps(samples, contrasts, self.n_measured + len(more), self._n_features, self._metric)
 
+    def _missed_if_alike(self, missed: float) -> float:
+        """Return the part of the missed vectors whose lists are not reached if samples are alike."""
+        n_missed = max(missed * len(self.samples), 1.0)
+        return min(_MISSED_IF_ALIKE, 1.0 - 1.0 / math.sqrt(n_missed))
+
     def _effort(self, target_recall: float) -> Any:
         """Return a ``ListEffort``, held for kernels."""
         missed = 1.0 - target_recall
-        share = 1.0 - (_MISSED_IF_ALIKE if self.are_alike else _MISSED_BY_LISTS) * missed
+        share = 1.0 - (self._missed_if_alike(missed) if self.are_alike else _MISSED_BY_LISTS) * missed
         gaps = self._gaps.at(share)
         slopes = np.zeros_like(gaps) if self._slopes is None else self._slopes.at(share)
         epsilon = float(np.interp(target_recall, _TARGETS, _EPSILONS)) * (1.0 + _CORRELATED / self._n_features)
