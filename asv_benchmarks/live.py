@@ -109,9 +109,9 @@ def answers_of(first: Lines, more: Lines, base: Any) -> Iterator[tuple[str, Any]
         yield name, rival().fit(*both)
 
 
-def accuracy(learner: Any, lines: Lines) -> float:
-    """Return which fraction of texts gets its class."""
-    return float(np.mean(learner.predict(lines.texts) == lines.labels))
+def error(learner: Any, lines: Lines) -> float:
+    """Return which fraction of texts does not get its class."""
+    return float(np.mean(learner.predict(lines.texts) != lines.labels))
 
 
 def with_errors(found: dict[str, list[float]]) -> list[str]:
@@ -139,8 +139,8 @@ def added_classes(train: Lines, test: Lines, n_new: int, shots: Sequence[int], d
         found, kept, generator = defaultdict(list), defaultdict(list), np.random.default_rng(n)
         for group in groups:
             for name, learner in answers_of(first, some(group, n, generator), base):
-                found[name] += [accuracy(learner, test.at(test.labels == label)) for label in group]
-                kept[name].append(accuracy(learner, asked))
+                found[name] += [1.0 - error(learner, test.at(test.labels == label)) for label in group]
+                kept[name].append(1.0 - error(learner, asked))
         yield [n_new, n, "found", *with_errors(found)]
         yield [n_new, n, "old classes", *(f"{np.mean(each):.3f}" for each in kept.values())]
 
@@ -152,7 +152,7 @@ def added_to_patterns(n: int, draws: int) -> list[Any]:
     for seed in range(1, draws + 1):
         first = Lines(*patterned_intents(5, seed))
         for name, learner in answers_of(first, more, ours().fit(*first)):
-            found[name].append(accuracy(learner, asked))
+            found[name].append(1.0 - error(learner, asked))
     return [8, n, "found", *with_errors(found)]
 
 
@@ -186,68 +186,63 @@ def corrected(train: Lines, test: Lines) -> list[Any]:
     seconds = [timed(live.partial_fit, *test.at([i]))[1] for i in wrong]
     sticks = np.mean(live.predict(test.texts[wrong]) == test.labels[wrong])
     fitted = ours().fit(*train.and_then(test.at(wrong)))
-    errors = [float(np.mean(one.predict(asked.texts) != asked.labels)) for one in (live, fitted)]
+    errors = [error(one, asked) for one in (live, fitted)]
     return [wrong.size, *errors, sticks, 1e3 * float(np.mean(seconds))]
 
 
-def grown(train: Lines, test: Lines) -> list[float]:
-    """Learn a quarter more texts one by one. Return the largest and the mean excess over the error of one fit.
-
-    The last number is the largest excess of a fit with another seed.
-    """
-    order = np.random.default_rng(0).permutation(train.labels.size)
+def grown(train: Lines, test: Lines, draw: int) -> list[float]:
+    """Learn a quarter more texts one by one. Return the excess over the error of one fit at each point."""
+    order = np.random.default_rng(draw).permutation(train.labels.size)
     n = int(order.size / (1.0 + QUARTER))
-    live, excess = ours().fit(*train.at(order[:n])), []
+    live, excess = ours(draw).fit(*train.at(order[:n])), []
     for part in np.array_split(order[n:], N_POINTS):
         for i in part:
             live.partial_fit(*train.at([i]))
         n += part.size
-        learners = live, ours(1).fit(*train.at(order[:n])), ours().fit(*train.at(order[:n]))
-        errors = np.array([np.mean(one.predict(test.texts) != test.labels) for one in learners])
-        excess.append(errors[:2] - errors[2])
-    of_live, of_other = np.transpose(excess)
-    return [of_live.max(), of_live.mean(), of_other.max()]
+        errors = [error(one, test) for one in (live, ours(draw).fit(*train.at(order[:n])))]
+        excess.append(errors[0] - errors[1])
+    return excess
 
 
-def with_wrong_labels(train: Lines, test: Lines) -> list[float]:
+def with_wrong_labels(train: Lines, test: Lines, draw: int) -> list[float]:
     """Return the errors of ours and of LinearSVC with tuned C after 20 % of the labels were exchanged."""
-    generator, labels = np.random.default_rng(0), train.labels.copy()
+    generator, labels = np.random.default_rng(draw), train.labels.copy()
     wrong = generator.permutation(labels.size)[: int(WRONG * labels.size)]
     labels[wrong] = generator.permutation(train.labels)[: wrong.size]
     tuned = make_pipeline(features(), GridSearchCV(LinearSVC(), {"C": HARDNESS}, cv=3))
-    learners = ours(), tuned
-    return [float(np.mean(one.fit(train.texts, labels).predict(test.texts) != test.labels)) for one in learners]
+    return [error(one.fit(train.texts, labels), test) for one in (ours(draw), tuned)]
 
 
-@commands.add(argument("paths", type=Path, nargs="+"), argument("--most", type=int, default=2000, help="texts"))
+def largest(differences: Any) -> str:
+    """Return the largest of the mean differences, over draws, at each point, with its standard error."""
+    means = np.mean(differences, axis=0)
+    return f"{means.max():.3f} ± {sem(differences)[means.argmax()]:.3f}"
+
+
+@commands.add(
+    argument("paths", type=Path, nargs="+"),
+    argument("--most", type=int, default=2000, help="texts"),
+    argument("--draws", type=int, default=5, help="repetitions with other orders and other wrong labels"),
+)
 def live(options: argparse.Namespace) -> None:
     """Compare live learning with one fit: corrections, a quarter more texts, and wrong labels.
 
     Folders have ``train.jsonl.gz`` and ``test.jsonl.gz`` with lines ``{"text": ..., "label": ...}``, and lines of files
     also have a ``split``. *Corrections* learns two thirds of the wrong answers one by one. *A quarter more* adds texts
-    one by one and compares the errors at five points. *Another fit* is one with another seed. *Wrong labels* exchanges
-    20 % of the labels before one fit.
+    one by one and prints the largest mean excess error of five points. *Wrong labels* exchanges 20 % of the labels
+    before one fit. The number after ± is the standard error of the difference over draws.
     """
     rows = []
     for path in options.paths:
-        train, test = (
-            part.at(slice(most)) for part, most in zip(parts_of(path), (options.most, MOST_QUERIES), strict=True)
-        )
-        name = path.name.split(".")[0]
-        rows.append([name, *corrected(train, test), *grown(train, test), *with_wrong_labels(train, test)])
+        parts = zip(parts_of(path), (options.most, MOST_QUERIES), strict=True)
+        train, test = (part.at(slice(most)) for part, most in parts)
+        excess = largest([grown(train, test, draw) for draw in range(options.draws)])
+        errors = np.array([with_wrong_labels(train, test, draw) for draw in range(options.draws)])
+        found = [excess, *errors.mean(axis=0), largest(errors[:, :1] - errors[:, 1:])]
+        rows.append([path.name.split(".")[0], *corrected(train, test), *found])
         print(rows[-1], flush=True)
-    head = [
-        "set",
-        "corrections",
-        "error, live",
-        "fit",
-        "stick",
-        "ms each",
-        "a quarter more: worst excess",
-        "mean excess",
-        "another fit",
-    ]
-    print_table([*head, "wrong labels: error", "LinearSVC"], rows)
+    head = ["set", "corrections", "error, live", "fit", "stick", "ms each", "a quarter more: excess"]
+    print_table([*head, "wrong labels: error", "LinearSVC", "excess"], rows)
 
 
 def set_scores(learner: Any, data: MultilabelSet) -> list[float]:
