@@ -4,6 +4,7 @@ Numba tries about ten implementations for each operator, again for each expressi
 of the array's description, which LLVM removes later. The shortcuts give the same types and the same machine code.
 """
 
+import operator
 from typing import Any, ClassVar
 
 import llvmlite.ir
@@ -22,28 +23,39 @@ _ItemTypes = types.Integer | types.Float | types.Boolean
 
 
 class _Remembering:
-    """A typing context that remembers the signatures of operators, for all kernels of the process."""
+    """A typing context that remembers the signatures of Numba's functions, for all kernels of the process.
+
+    Numba would compile an implementation in Python again for each set of compiler options, of which only ``fastmath``
+    matters.
+    """
 
     _signatures: ClassVar[dict[Any, Any]] = {}
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
+    def __init__(self, context: Any, fastmath: Any) -> None:
+        self._context, self._fastmath = context, str(fastmath)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
         """Return the signature of a call."""
-        if not isinstance(function, types.Function) or kws:
+        if kws or isinstance(function, types.Dispatcher):
             return self._context.resolve_function_type(function, args, kws)
-        key = function, tuple(args)
-        found = self._signatures.get(key)
-        if found is None:
+        key = function, tuple(args), self._fastmath
+        if key not in self._signatures:
             found = self._context.resolve_function_type(function, args, kws)
-            # An implementation in Python has a key of its own and may depend on the compiler options.
-            if found is not None and function.get_impl_key(found) is function.typing_key:
-                self._signatures[key] = found
+            if found is None:
+                return None
+            own = function.get_impl_key(found) if isinstance(function, types.Function) else None
+            self._signatures[key] = found, own
+        found, own = self._signatures[key]
+        if own is not None:  # others may have compiled it with other options in the meantime
+            function._impl_keys[found.args] = own
         return found
+
+    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        """Return the signature of an assignment to an element."""
+        return self.resolve_function_type(operator.setitem, (target, index, value), {})
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -54,7 +66,7 @@ class InferTypes(NopythonTypeInference):
 
     def run_pass(self, state: Any) -> Any:
         """Infer the types of all variables."""
-        context, state.typingctx = state.typingctx, _Remembering(state.typingctx)
+        context, state.typingctx = state.typingctx, _Remembering(state.typingctx, state.flags.fastmath)
         try:
             return super().run_pass(state)
         finally:
