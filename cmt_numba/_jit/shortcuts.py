@@ -1,7 +1,9 @@
 """Shortcuts through Numba's compiler for frequent operations of kernels: operators, and elements of arrays.
 
 Numba tries about ten implementations for each operator, again for each expression. For ``array[i]`` it generates a copy
-of the array's description, which LLVM removes later. The shortcuts give the same types and the same machine code.
+of the array's description, which LLVM removes later. The shortcuts give the same types and the same results, but an
+index of an element must not be negative: code for negative indices takes as long as the rest of some loops. With bounds
+checks, a negative index raises IndexError.
 """
 
 import operator
@@ -12,7 +14,6 @@ from numba.core import ir, types
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NopythonTypeInference
-from numba.cpython.slicing import fix_index
 
 from .interpreter_lock import KernelWrapper
 
@@ -92,24 +93,30 @@ class KernelLower(Lower):
             self.library.add_ir_module(module)
 
     def _address_of(self, array: Any, index: Any) -> Any:
-        """Return the address of an element, or None if the expression is not a single element."""
+        """Return the address of an element, or None if the expression is not a single element, or to check bounds."""
         kind, of = self.typeof(array.name), self.typeof(index.name)
         kinds = of.types if isinstance(of, types.BaseTuple) else (of,)  # type: ignore[attr-defined]
         if (
             type(kind) is not types.Array
             or not (kind.layout == "C" and kind.aligned and isinstance(kind.dtype, _ItemTypes))
             or not (len(kinds) == kind.ndim and all(isinstance(it, types.Integer) for it in kinds))
-            or self.context.enable_boundscheck
         ):
             return None
-        builder, model = self.builder, self.context.data_model_manager[kind]
+        builder, model, is_checked = (
+            self.builder,
+            self.context.data_model_manager[kind],
+            self.context.enable_boundscheck,
+        )
         words, at, place = self.loadvar(array.name), self.loadvar(index.name), None
         for axis, it in enumerate(kinds):
             i = self.context.cast(builder, at if of is it else builder.extract_value(at, axis), it, types.intp)
+            if is_checked and it.signed:
+                with builder.if_then(builder.icmp_signed("<", i, i.type(0)), likely=False):
+                    self.context.call_conv.return_user_exc(builder, IndexError, (f"negative index: {self.loc}",))
             length = builder.extract_value(words, [model.get_field_position("shape"), axis])
-            if it.signed:
-                i = fix_index(builder, i, length)
             place = i if place is None else builder.add(builder.mul(place, length), i)
+        if is_checked:
+            return None
         return builder.gep(builder.extract_value(words, model.get_field_position("data")), [place])
 
     def lower_getitem(self, resty: Any, expr: Any, value: Any, index: Any, signature: Any) -> Any:

@@ -213,7 +213,7 @@ def add_twice(whole: Any) -> Any:
     state = by_reference(whole)
     state.part.values[0] += 10
     new = by_reference(Part((), zeros(3, np.int64)))
-    new.values[1] = add_and_read(state, 0) + add_and_read(state, -1)
+    new.values[1] = add_and_read(state, 0) + add_and_read(state, 2)
     total = new.values[1]
     release(new)
     return total
@@ -228,20 +228,33 @@ def test_functions_that_are_not_inlined_take_references():
 
 @kernel
 def read_and_write(values: Any, marks: Any, small: Any, i: Any) -> Any:
-    values[1, -1] = values[np.int32(0), i] + 1
+    values[1, 2] = values[np.int32(0), i] + 1
     values[small[0], 0] = True
-    marks[-1] = marks[0] and values[1, 2] > 3
+    marks[1] = marks[0] and values[1, 2] > 3
     return values[i, small[0]]
 
 
 def test_elements_of_arrays():
-    """Negative indices, mixed types of indices, conversions and booleans are as in NumPy."""
+    """Mixed types of indices, conversions and booleans are as in NumPy."""
     values, marks = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([True, False])
     assert read_and_write(values, marks, np.array([1], np.uint8), np.int64(1)) == 4
     assert values.tolist() == [[0, 1, 2], [1, 4, 2]]
     assert marks.tolist() == [True, False]
-    assert read_and_write(values, marks, np.array([0], np.uint8), np.int64(-1)) == 1
-    assert marks.tolist() == [True, False]
+    assert read_and_write(values, marks, np.array([0], np.uint8), np.int64(0)) == 1
+    assert values.tolist() == [[1, 1, 2], [1, 4, 1]]
+
+
+@kernel
+def element(values: Any, i: Any) -> Any:
+    return values[i]
+
+
+@pytest.mark.skipif(not config.BOUNDSCHECK or config.DISABLE_JIT, reason="kernels check bounds only on request")
+@pytest.mark.parametrize("i", [-1, 3])
+def test_bounds_are_checked(i: int):
+    """Kernels have no negative indices."""
+    with pytest.raises(IndexError, match="index"):
+        element(np.arange(3), i)
 
 
 class Parts(NamedTuple):
