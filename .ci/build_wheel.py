@@ -2,8 +2,8 @@
 
 Run it on the operating system and Python version that the wheel is for, in an environment with the extras ``build`` and
 ``compiled``, which names the version of Numba. Users with this version do not wait for the compiler; for others the
-wheel works like the pure-Python wheel. The kernels are compiled once for each of the ``LEVELS``. On processors below
-the lowest level, kernels are compiled as usual.
+wheel works like the pure-Python wheel. The kernels are compiled once for each of the ``LEVELS`` that this processor
+has. On processors below the lowest level, kernels are compiled as usual.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
+from llvmlite.binding import get_host_cpu_features
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,7 +64,12 @@ def compile_kernels(unpacked: Path, work: Path) -> None:
     """Compile all kernels of an unpacked wheel into its folder ``_compiled``, for each level."""
     cache = work / "cache"
     machine = {"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+    host = get_host_cpu_features()
     for name, features in LEVELS[machine].items():
+        missing = [feature[1:] for feature in features.split(",") if not host.get(feature[1:])]
+        if missing:  # compiling runs the kernels
+            print(f"no kernels for {name}: this processor lacks {', '.join(missing)}")
+            continue
         settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(cache)}
         run(sys.executable, "-c", "import cmt_numba; cmt_numba.warmup()", PYTHONPATH=str(unpacked), **settings)
     package = unpacked / "cmt_numba"
