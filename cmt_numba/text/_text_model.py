@@ -30,6 +30,7 @@ _PASSES_OVER_ALL, _ENTRIES_OF_ALL = (3, 30), 1 << 34  # limits of passes, and of
 _FEWEST_CLASSES, _MOST_CLASSES = 10, 500
 # The share of the vectors grows with the root of the mean number of texts in a class: few texts are fitted too closely.
 _SHARE, _SHARES = 0.1, (0.3, 1.5)
+_TRIED = 4_000  # number of texts with which settings are tried
 _FEW = 10  # texts of a mean class: with fewer, no setting trusts texts very little
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
 _GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
@@ -161,16 +162,32 @@ class TextModel(files.WithFields):
     def _learn_weights(self) -> None:
         """Learn the settings of class sums, the weights of the scorers and the confidence from held-out texts.
 
-        The first settings stay unless others make fewer errors by more than the standard error of the difference, so
-        the choice depends little on chance. Of the others, those with the fewest errors win.
+        If there are many texts, a part of them is enough to choose the settings.
+        """
+        possible, n_texts = self._possible_settings(), len(self.stored)
+        if len(possible) > 1 and n_texts > 2 * _TRIED:
+            possible = [self._best_settings(possible, _TRIED)[0]]
+        self.sums.settings, self.weights, logits, answers = self._best_settings(possible, n_texts)
+        self.confidence = mixture.learn_confidence(logits, answers, self.weights.sum())
+        self.n_weighed = n_texts
+
+    def _best_settings(
+        self, possible: list[MarginSettings], most: int
+    ) -> tuple[MarginSettings, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the settings with the fewest errors on held-out texts if at most ``most`` texts are trained.
+
+        The first settings win unless others make fewer errors by more than the standard error of the difference, so
+        the choice depends little on chance. Also return the weights of the scorers, and the logits and labels of
+        the held-out texts.
         """
         labels, n_labels = self.stored.labels, self.names.size
         first, right = self._first_weights(), [np.empty(0, np.int64)]
-        possible = self._possible_settings()
         scores = [[[np.zeros((0, n_labels))] * first.size] for _ in possible]
         for fold in mixture.folds_of(labels, self.generator):
             fold = fold[: max(1, 4 * _MOST_CELLS // n_labels)]
             seen, hashed = np.delete(np.arange(labels.size), fold), self.stored.features_at(fold)
+            if seen.size > most:
+                seen = self.generator.choice(seen, most, replace=False)
             self.frequencies.add(hashed, -1)  # held-out texts are not counted, like texts to classify
             self.sums.refresh(self.labelled(), fold, removes=True)
             self.dense = self._dense_of(seen)
@@ -194,10 +211,7 @@ class TextModel(files.WithFields):
             fewer, deviation = mixture.difference_of_errors(results[best][1], logits, answers)
             if fewer > (deviation if best == 0 else 0.0):
                 best = i
-        self.weights, logits = results[best]
-        self.sums.settings = possible[best]
-        self.confidence = mixture.learn_confidence(logits, answers, self.weights.sum())
-        self.n_weighed = labels.size
+        return possible[best], *results[best], answers
 
     def _possible_settings(self) -> list[MarginSettings]:
         """Return the usual settings first."""
