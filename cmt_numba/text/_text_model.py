@@ -94,7 +94,7 @@ class TextModel(files.WithFields):
         model._of_texts = GrowingColumns(np.zeros((labels.size, 0), np.float32))
         model.sums = ClassSums.of(model.labelled())
         model._learn_weights()
-        model._train_all()
+        model._train_all(learns_vectors=len(stored) <= 2 * _TRIED)
         return model
 
     def labelled(self) -> LabelledTexts:
@@ -122,11 +122,11 @@ class TextModel(files.WithFields):
         arguments = stored.labels[chosen], stored.importance[chosen], self.generator
         return TextVectors.learned(stored.features_at(chosen), *arguments)
 
-    def _train_all(self) -> None:
-        """Learn vectors from all texts, and train all scorers on them."""
+    def _train_all(self, learns_vectors: bool = True) -> None:
+        """Learn vectors from all texts, unless present ones stay, and train all scorers on them."""
         stored, settings = self.stored, self.sums.settings
         every = np.arange(len(stored))
-        self._use(settings, self._learned_vectors(every) if settings.share else None)
+        self._use(settings, self._learned_vectors(every) if settings.share and learns_vectors else self.vectors)
         self.sums.refresh(self.labelled(), every)
         self.sums.train(self.labelled(), every, self.generator, self._n_passes())
         self.dense = self._dense_of(every)
