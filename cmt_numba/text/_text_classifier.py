@@ -482,7 +482,7 @@ class TextClassifier(ClassifierMixin, Lockable, InFolder, SavableText):
         """Return an unfitted copy that shares the encoder, which may be large or impossible to copy."""
         copied = type(self)(self.encoder, tokenizer=self.tokenizer, random_state=self.random_state)
         if hasattr(self, "_metadata_request"):  # of set_fit_request and set_score_request
-            copied._metadata_request = clone(self._metadata_request)
+            copied._metadata_request = clone(self._metadata_request, safe=False)
         return copied
 
     def __sklearn_is_fitted__(self) -> bool:
