@@ -599,13 +599,15 @@ class Records:
         expires: Sequence[float | None],
     ) -> None:
         """Replace everything but the keys of records."""
-        rows = zip(payloads, texts, expires, ids.tolist(), [self.next_change()] * ids.size, strict=True)
+        rows, number = zip(ids.tolist(), payloads, texts, expires, strict=True), self.next_change()
+        named = ({"id": i, "payload": p, "text": t, "expires": e, "number": number} for i, p, t, e in rows)
         statement = (
-            "UPDATE records SET payload = ?1, text = ?2, expires = ?3, checksum = checksum_of(id, key, ?1, ?2, ?3), "
-            "changed = ?5 WHERE id = ?4 AND (payload IS NOT ?1 OR text IS NOT ?2 OR expires IS NOT ?3)"
+            "UPDATE records SET payload = :payload, text = :text, expires = :expires, changed = :number, "
+            "checksum = checksum_of(id, key, :payload, :text, :expires) "
+            "WHERE id = :id AND (payload IS NOT :payload OR text IS NOT :text OR expires IS NOT :expires)"
         )
         with self._reading:
-            self._database.execute_many(statement, rows)
+            self._database.execute_many(statement, named)
             self._table.mark(ids, _kinds_of(payloads))
         self._note_times(expires)
 
@@ -615,10 +617,12 @@ class Records:
 
     def set_payloads(self, ids: np.ndarray, payloads: Sequence[str | None]) -> None:
         """Replace the payloads of records."""
-        checksum, number = _CHECKSUM.replace("payload", "?1"), self.next_change()
-        statement = f"UPDATE records SET payload = ?1, checksum = {checksum}, changed = ?3 WHERE id = ?2"
+        rows, number = zip(ids.tolist(), payloads, strict=True), self.next_change()
+        checksum = _CHECKSUM.replace("payload", ":payload")
+        statement = f"UPDATE records SET payload = :payload, checksum = {checksum}, changed = :number WHERE id = :id"
         with self._reading:
-            self._database.execute_many(statement, zip(payloads, ids.tolist(), [number] * ids.size, strict=True))
+            named = ({"id": memory_id, "payload": payload, "number": number} for memory_id, payload in rows)
+            self._database.execute_many(statement, named)
             self._table.mark(ids, _kinds_of(payloads))
 
     def delete(self, ids: np.ndarray) -> None:
