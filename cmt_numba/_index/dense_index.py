@@ -114,7 +114,6 @@ class DenseIndex:
         self.next_id, self.version = 0, 0
         self._state = new_state(n_features, METRICS[metric], random_state)
         self._held = held(self._state)
-        self._few_slots = np.empty(0, np.int64)
         samples, contrasts = np.empty((0, N_COLUMNS), np.float32), np.empty((0, N_CONTRAST_COLUMNS), np.float32)
         self._gaps = Gaps(samples, contrasts, 0, n_features, metric)
         self._due = 0.0  # number of samples
@@ -125,15 +124,6 @@ class DenseIndex:
 
     def _set_state(self, state: DenseState) -> None:
         self._state, self._held = state, held(state)
-
-    def _all_slots(self, n: int) -> np.ndarray:
-        """Return the slots of all ``n`` vectors. If they are few, the array is kept for the next search."""
-        slots = self._few_slots
-        if slots.size != n:
-            slots = np.arange(n)
-            if n <= _FEW:
-                self._few_slots = slots
-        return slots
 
     def _make_room(self, n_more: int = 0) -> None:
         """Make room for more vectors, and for the lists that a change of one vector needs."""
@@ -411,7 +401,7 @@ class DenseIndex:
             if len(slots) > most and not is_exact:
                 slots, mask = None, among.mask(self._state)
         elif n <= _FEW or is_exact:
-            slots = self._all_slots(n)
+            slots = np.arange(n)
         kernel: Any = compare_slots
         arguments: tuple[Any, Any]
         vectors, n_at_once = None, 0

@@ -219,12 +219,12 @@ class StoreContents(DurableForm):
         self.check_open()
 
         def read() -> T:
-            if self._is_closed or self._failed is not None:  # since the check above, in another thread
-                self._check_not_closed()
+            self._check_not_closed()
+            if self._failed is not None:  # another thread has changed it since the check above
                 raise MemoryError("a failed change has not been undone yet, because memory was short; try again")
             return work()
 
-        return self._at_one_state(partial(self.lock.read, read)) if self._reads_in_place else self.lock.read(read)
+        return self._at_one_state(partial(self.lock.read, read))
 
     def _at_one_state(self, work: Callable[[], T]) -> T:
         """Call ``work``, which reads records, and return its result. A reader refreshes if they have changed."""
