@@ -191,7 +191,7 @@ def corrected(train: Lines, test: Lines) -> list[Any]:
 
 
 def grown(train: Lines, test: Lines, draw: int) -> list[float]:
-    """Learn a quarter more texts one by one. Return the excess over the error of one fit at each point."""
+    """Learn a quarter more texts one by one. Return how far the error exceeds that of one fit, at each point."""
     order = np.random.default_rng(draw).permutation(train.labels.size)
     n = int(order.size / (1.0 + QUARTER))
     live, excess = ours(draw).fit(*train.at(order[:n])), []
@@ -214,7 +214,7 @@ def with_wrong_labels(train: Lines, test: Lines, draw: int) -> list[float]:
 
 
 def largest(differences: Any) -> str:
-    """Return the largest of the mean differences, over draws, at each point, with its standard error."""
+    """Average the differences at each point over draws. Return the largest mean with its standard error."""
     means = np.mean(differences, axis=0)
     return f"{means.max():.3f} ± {sem(differences)[means.argmax()]:.3f}"
 

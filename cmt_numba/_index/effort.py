@@ -58,7 +58,7 @@ _TARGETS, _EPSILONS = [0.5, 0.95, 0.99, 0.999], [1.0, 1.6, 1.9, 2.5]
 
 _USUAL, _MARGIN = 0.9, 1.4  # queries are unlike samples beyond this quantile of squared distances, times the margin
 _MISSED_BY_LISTS = 0.8  # part of the missed vectors whose lists are not reached
-_MISSED_IF_ALIKE = 0.6  # the same if samples are alike, or less by a standard error of the number of missed samples
+_MISSED_IF_ALIKE = 0.6  # the same if samples are alike and enough of them miss vectors
 _MISSED_IF_UNLIKE = 0.4  # the same if the query is unlike samples
 _MISSED_BY_GROUPS = 0.2  # part of the missed vectors whose groups are not compared
 _CORRELATED = 8.0  # with few features, errors of estimates depend on each other
@@ -152,7 +152,10 @@ class Gaps:
         return Gaps(samples, contrasts, self.n_measured + len(more), self._n_features, self._metric)
 
     def _missed_if_alike(self, missed: float) -> float:
-        """Return the part of the missed vectors whose lists are not reached if samples are alike."""
+        """Return the part of the misses to allow for lists that are not reached, if samples are alike.
+
+        The fewer samples miss vectors, the smaller it is, by a standard error of their number.
+        """
         n_missed = max(missed * len(self.samples), 1.0)
         return min(_MISSED_IF_ALIKE, 1.0 - 1.0 / math.sqrt(n_missed))
 

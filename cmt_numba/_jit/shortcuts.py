@@ -50,7 +50,7 @@ class _Remembering:
             own = function.get_impl_key(found) if isinstance(function, types.Function) else None
             self._signatures[key] = found, own
         found, own = self._signatures[key]
-        if own is not None:  # others may have compiled it with other options in the meantime
+        if own is not None:  # a user may have compiled it with other options since
             function._impl_keys[found.args] = own
         return found
 

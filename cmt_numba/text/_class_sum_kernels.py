@@ -261,7 +261,7 @@ def _update(postings, squares, hashed, stored, duals, text, label, importance, w
             _find_all(postings, hashed, text, np.int64(duals.competitors[text, j]), entries, j + 1)
     for i in range(weights.size):
         at, change = found[i], importance * weights[i] - stored[first + i]
-        if change == 0.0 or at < 0:
+        if change == 0.0 or at < 0:  # a forged file may lack the entry
             continue
         square += change * (np.float64(2.0) * postings.sums[at] + change)
         postings.sums[at] += change

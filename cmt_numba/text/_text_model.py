@@ -30,7 +30,7 @@ _PASSES_OVER_ALL, _ENTRIES_OF_ALL = (3, 30), 1 << 34  # limits of passes, and of
 _FEWEST_CLASSES, _MOST_CLASSES = 10, 500
 # The share of the vectors grows with the root of the mean number of texts in a class: few texts are fitted too closely.
 _SHARE, _SHARES = 0.1, (0.3, 1.5)
-_TRIED = 4_000  # number of texts with which settings are tried
+_MANY_TEXTS, _TRIED = 8_000, 4_000  # with more texts, settings are tried on some of them
 _FEW = 10  # texts of a mean class: with fewer, no setting trusts texts very little
 _LOST = 0.25  # train on all texts again if a larger fraction has been removed
 _GROWTH = 1.25  # learn the weights of the scorers again when the number of texts has grown by this factor
@@ -94,7 +94,7 @@ class TextModel(files.WithFields):
         model._of_texts = GrowingColumns(np.zeros((labels.size, 0), np.float32))
         model.sums = ClassSums.of(model.labelled())
         model._learn_weights()
-        model._train_all(learns_vectors=len(stored) <= 2 * _TRIED)
+        model._train_all(learns_vectors=len(stored) <= _MANY_TEXTS)
         return model
 
     def labelled(self) -> LabelledTexts:
@@ -123,7 +123,7 @@ class TextModel(files.WithFields):
         return TextVectors.learned(stored.features_at(chosen), *arguments)
 
     def _train_all(self, learns_vectors: bool = True) -> None:
-        """Learn vectors from all texts, unless present ones stay, and train all scorers on them."""
+        """Train all scorers on all texts. The vectors are learned from all texts, too, or stay as they are."""
         stored, settings = self.stored, self.sums.settings
         every = np.arange(len(stored))
         self._use(settings, self._learned_vectors(every) if settings.share and learns_vectors else self.vectors)
@@ -165,7 +165,7 @@ class TextModel(files.WithFields):
         If there are many texts, a part of them is enough to choose the settings.
         """
         possible, n_texts = self._possible_settings(), len(self.stored)
-        if len(possible) > 1 and n_texts > 2 * _TRIED:
+        if len(possible) > 1 and n_texts > _MANY_TEXTS:
             possible = [self._best_settings(possible, _TRIED)[0]]
         self.sums.settings, self.weights, logits, answers = self._best_settings(possible, n_texts)
         self.confidence = mixture.learn_confidence(logits, answers, self.weights.sum())
@@ -174,7 +174,7 @@ class TextModel(files.WithFields):
     def _best_settings(
         self, possible: list[MarginSettings], most: int
     ) -> tuple[MarginSettings, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the settings with the fewest errors on held-out texts if at most ``most`` texts are trained.
+        """Train with each of the settings on at most ``most`` texts, and return those with the fewest held-out errors.
 
         The first settings win unless others make fewer errors by more than the standard error of the difference, so
         the choice depends little on chance. Also return the weights of the scorers, and the logits and labels of

@@ -252,7 +252,7 @@ def element(values: Any, i: Any) -> Any:
 @pytest.mark.skipif(not config.BOUNDSCHECK or config.DISABLE_JIT, reason="kernels check bounds only on request")
 @pytest.mark.parametrize("i", [-1, 3])
 def test_bounds_are_checked(i: int):
-    """Kernels have no negative indices."""
+    """A negative index is out of bounds, too."""
     with pytest.raises(IndexError, match="index"):
         element(np.arange(3), i)
 
